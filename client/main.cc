@@ -50,6 +50,9 @@
 namespace paceline {
 namespace {
 
+// How a command ended, or why it could not begin.
+using Outcome = absl::StatusOr<ExitCode>;
+
 absl::StatusOr<Settings> SettingsFor(const ClientOptions& options) {
   const SettingsSource flags = {.where = "command line",
                                 .coordinator = options.coordinator,
@@ -125,11 +128,9 @@ absl::StatusOr<JobSpec> JobOf(const CommandContext& context,
   return spec;
 }
 
-ExitCode Plan(const PlanOptions& plan, const Settings& settings,
-              Console& console) {
-  if (const absl::Status checked = CheckPlanOptions(plan); !checked.ok()) {
-    return ReportError(console, checked);
-  }
+Outcome Plan(const PlanOptions& plan, const Settings& settings,
+             Console& console) {
+  PACELINE_RETURN_IF_ERROR(CheckPlanOptions(plan));
   const SystemClock clock;
   absl::StatusOr<PlanQuestion> question;
   if (plan.profile.empty()) {
@@ -141,25 +142,24 @@ ExitCode Plan(const PlanOptions& plan, const Settings& settings,
       spec = JobOf({client, console, clock, pauser}, std::nullopt,
                    {plan.model, plan.batch, plan.job_file, plan.sets});
     }
-    if (!spec.ok()) return ReportError(console, spec.status());
+    PACELINE_RETURN_IF_ERROR(spec.status());
     question = AskForMesh(client, *spec, plan);
   } else {
-    const auto source = ReadProfileFile(plan.profile);
-    if (!source.ok()) return ReportError(console, source.status());
+    PACELINE_ASSIGN_OR_RETURN(const ProfileSource source,
+                              ReadProfileFile(plan.profile));
     if (plan.cost_model == "pipedream") {
-      return PipedreamPlanCommand(console, clock, *source, plan);
+      return PipedreamPlanCommand(console, clock, source, plan);
     }
-    question = AskForProfile(*source, plan);
+    question = AskForProfile(source, plan);
   }
   if (!question.ok()) return ReportSubmitError(console, question.status());
   return PlanCommand(console, clock, *question, plan);
 }
 
-ExitCode Bench(const CommandContext& context, const ClientOptions& options) {
+Outcome Bench(const CommandContext& context, const ClientOptions& options) {
   BenchOptions bench = options.bench;
   bench.timeout = options.timeout;
-  const absl::Status sets = CheckBenchSets(bench.sets, bench.train);
-  if (!sets.ok()) return ReportError(context.console, sets);
+  PACELINE_RETURN_IF_ERROR(CheckBenchSets(bench.sets, bench.train));
   // A key of one schedule may be set where the bench has that schedule.
   for (const std::string& schedule : bench.schedules) {
     if (!ScheduleTraitsOf(schedule).asynchronous) continue;
@@ -169,32 +169,31 @@ ExitCode Bench(const CommandContext& context, const ClientOptions& options) {
   bench.sets.push_back(absl::StrCat(
       "train.batch=",
       bench.micro_batch * (bench.train ? bench.micro_batches : 1)));
-  auto spec = JobOf(context, options.timeout,
-                    {bench.model, bench.micro_batch, "", bench.sets});
-  if (!spec.ok()) return ReportError(context.console, spec.status());
-  return BenchCommand(context, *spec, bench, LoadWeights);
+  PACELINE_ASSIGN_OR_RETURN(
+      const JobSpec spec,
+      JobOf(context, options.timeout,
+            {bench.model, bench.micro_batch, "", bench.sets}));
+  return BenchCommand(context, spec, bench, LoadWeights);
 }
 
-ExitCode Profile(const CommandContext& context, const ClientOptions& options) {
+Outcome Profile(const CommandContext& context, const ClientOptions& options) {
   ProfileOptions profile = options.profile;
   profile.timeout = options.timeout;
-  if (const absl::Status checked = CheckProfileOptions(profile);
-      !checked.ok()) {
-    return ReportError(context.console, checked);
-  }
-  const auto spec =
+  PACELINE_RETURN_IF_ERROR(CheckProfileOptions(profile));
+  PACELINE_ASSIGN_OR_RETURN(
+      const JobSpec spec,
       JobOf(context, options.timeout,
-            {profile.model, profile.batch, profile.job_file, profile.sets});
-  if (!spec.ok()) return ReportError(context.console, spec.status());
-  return ProfileCommand(context, *spec, profile);
+            {profile.model, profile.batch, profile.job_file, profile.sets}));
+  return ProfileCommand(context, spec, profile);
 }
 
-ExitCode PredictModel(const CommandContext& context,
-                      const PredictModelOptions& predict) {
-  const auto spec = JobOf(context, std::nullopt,
-                          {predict.model, predict.batch, "", predict.sets});
-  if (!spec.ok()) return ReportError(context.console, spec.status());
-  return PredictModelCommand(context, *spec, predict);
+Outcome PredictModel(const CommandContext& context,
+                     const PredictModelOptions& predict) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const JobSpec spec,
+      JobOf(context, std::nullopt,
+            {predict.model, predict.batch, "", predict.sets}));
+  return PredictModelCommand(context, spec, predict);
 }
 
 // The job that is to be submitted, as the plan file says where there is one.
@@ -254,14 +253,15 @@ absl::StatusOr<ParsedJob> JobToResume(const CommandContext& context, int64_t id,
   return changed;
 }
 
-ExitCode Submit(const CommandContext& context, const ClientOptions& options,
-                std::optional<int64_t> resumed = std::nullopt) {
+Outcome Submit(const CommandContext& context, const ClientOptions& options,
+               std::optional<int64_t> resumed = std::nullopt) {
   const Instant begin = context.clock.Now();
-  auto job = resumed.has_value()
-                 ? JobToResume(context, *resumed, options.from_step,
-                               options.sets, options.accept_changed_data)
-                 : JobToSubmit(context, options);
-  if (!job.ok()) return ReportError(context.console, job.status());
+  PACELINE_ASSIGN_OR_RETURN(
+      ParsedJob job,
+      resumed.has_value()
+          ? JobToResume(context, *resumed, options.from_step, options.sets,
+                        options.accept_changed_data)
+          : JobToSubmit(context, options));
   std::optional<v1::ResumedFrom> resume;
   if (resumed.has_value()) {
     resume.emplace();
@@ -276,8 +276,8 @@ ExitCode Submit(const CommandContext& context, const ClientOptions& options,
     timeout = std::max(absl::ZeroDuration(),
                        *timeout - (context.clock.Now() - begin));
   }
-  return SubmitCommand(context, {.spec = std::move(job->spec),
-                                 .warnings = std::move(job->warnings),
+  return SubmitCommand(context, {.spec = std::move(job.spec),
+                                 .warnings = std::move(job.warnings),
                                  .request_id = RandomRequestId(),
                                  .resume = resume,
                                  .detach = options.detach,
@@ -297,51 +297,50 @@ absl::StatusOr<std::vector<NamedTensor>> ReadAllTensors(
                          });
 }
 
-ExitCode RunOnJob(const CommandContext& context, const ClientOptions& options) {
-  const auto job = ResolveJob(context.client, options.target);
-  if (!job.ok()) return ReportError(context.console, job.status());
+Outcome RunOnJob(const CommandContext& context, const ClientOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(const int64_t job,
+                            ResolveJob(context.client, options.target));
   switch (options.command) {
     case Command::kJobShow:
-      return options.watch ? WatchOneJobCommand(context, *job)
-                           : ShowJobCommand(context, *job);
+      return options.watch ? WatchOneJobCommand(context, job)
+                           : ShowJobCommand(context, job);
     case Command::kJobLogs:
-      return JobLogsCommand(context, *job, options.follow);
+      return JobLogsCommand(context, job, options.follow);
     case Command::kJobEvents:
-      return JobEventsCommand(context, *job, options.follow);
+      return JobEventsCommand(context, job, options.follow);
     case Command::kJobWait:
     case Command::kJobWatch:
-      return WaitJobCommand(context, *job,
+      return WaitJobCommand(context, job,
                             {.timeout = options.timeout,
                              .events = options.command == Command::kJobWatch});
     case Command::kJobStop:
-      return StopJobCommand(context, *job);
+      return StopJobCommand(context, job);
     case Command::kJobResume:
-      return Submit(context, options, *job);
+      return Submit(context, options, job);
     case Command::kJobExport:
       return ExportJobCommand(context, SummarizeSafetensors, ReadAllTensors,
-                              {*job, options.export_file, options.export_form});
+                              {job, options.export_file, options.export_form});
     default:
-      return DeleteJobCommand(context, *job);
+      return DeleteJobCommand(context, job);
   }
 }
 
-ExitCode PruneModel(const PruneOptions& prune, Console& console,
-                    const CommandContext* mesh = nullptr) {
-  const auto job = prune.job_file.empty()
-                       ? ParseModelSettings(prune.model, prune.sets)
-                       : FileJob(prune.job_file, prune.sets);
-  if (!job.ok()) return ReportError(console, job.status());
-  JobSpec spec = WithWarnings(*job, console);
+Outcome PruneModel(const PruneOptions& prune, Console& console,
+                   const CommandContext* mesh = nullptr) {
+  PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
+                            prune.job_file.empty()
+                                ? ParseModelSettings(prune.model, prune.sets)
+                                : FileJob(prune.job_file, prune.sets));
+  JobSpec spec = WithWarnings(job, console);
   spec.model.weights = prune.weights;  // may have been pruned before
-  const absl::Status filled = FillInSizes(ReadSafetensorsMetadata, spec.model);
-  if (!filled.ok()) return ReportError(console, filled);
+  PACELINE_RETURN_IF_ERROR(FillInSizes(ReadSafetensorsMetadata, spec.model));
   return PruneModelCommand(console, LoadWeights, spec, prune, mesh);
 }
 
 // folder: of the user's certificate
-ExitCode RunWithCoordinator(const ClientOptions& options,
-                            const Settings& settings, const std::string& folder,
-                            Console& console) {
+Outcome RunWithCoordinator(const ClientOptions& options,
+                           const Settings& settings, const std::string& folder,
+                           Console& console) {
   const SystemClock clock;
   SignalPauser pauser;
   GrpcControlClient client(settings.coordinator);
@@ -421,33 +420,27 @@ ExitCode Trust(const ClientOptions& options, const std::string& coordinator,
 
 // Commands that call a coordinator, with TLS where there is a certificate for
 // it.
-ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
-                        Console& console) {
+Outcome RunOverNetwork(const ClientOptions& options, Settings settings,
+                       Console& console) {
   const bool names_host = options.command == Command::kLogin ||
                           options.command == Command::kTlsCheck;
   if (names_host && !options.target.empty()) {
     settings.coordinator = options.target;
-    const absl::Status checked = CheckCoordinator(options.target);
-    if (!checked.ok()) return ReportError(console, checked);
+    PACELINE_RETURN_IF_ERROR(CheckCoordinator(options.target));
   }
   const std::string named = settings.coordinator;
   const std::string folder = TlsFolder(options.tls_dir, named);
-  const auto found = FindCoordinator(
-      named, options.command == Command::kLogin || TlsFiles(folder).exist());
-  if (!found.ok()) return ReportError(console, found.status());
-  settings.coordinator = *found;
-  if (const absl::Status used =
-          UseSecretOf(settings.coordinator, settings.secret_file);
-      !used.ok()) {
-    return ReportError(console, used);
-  }
+  PACELINE_ASSIGN_OR_RETURN(
+      settings.coordinator,
+      FindCoordinator(named, options.command == Command::kLogin ||
+                                 TlsFiles(folder).exist()));
+  PACELINE_RETURN_IF_ERROR(
+      UseSecretOf(settings.coordinator, settings.secret_file));
   // A certificate that is being replaced may be of no use.
   if (options.command != Command::kLogin) {
     const absl::Status used = UseClientTls(settings.coordinator, folder);
     // The doctor says so too, among what else is wrong.
-    if (!used.ok() && options.command != Command::kDoctor) {
-      return ReportError(console, used);
-    }
+    if (!used.ok() && options.command != Command::kDoctor) return used;
   }
   switch (options.command) {
     case Command::kPlan:
@@ -464,16 +457,14 @@ ExitCode RunOverNetwork(const ClientOptions& options, Settings settings,
   }
 }
 
-ExitCode Up(const ClientOptions& options, const Settings& settings,
-            Console& console) {
+Outcome Up(const ClientOptions& options, const Settings& settings,
+           Console& console) {
   UpOptions up = options.up;
   up.usual_coordinator = settings.coordinator;
-  const auto coordinator = FindProgram("paceline-coordinator");
-  if (!coordinator.ok()) return ReportError(console, coordinator.status());
-  const auto worker = FindProgram("paceline-worker");
-  if (!worker.ok()) return ReportError(console, worker.status());
-  up.mesh.coordinator_program = *coordinator;
-  up.mesh.worker_program = *worker;
+  PACELINE_ASSIGN_OR_RETURN(up.mesh.coordinator_program,
+                            FindProgram("paceline-coordinator"));
+  PACELINE_ASSIGN_OR_RETURN(up.mesh.worker_program,
+                            FindProgram("paceline-worker"));
   // The reader of our output may leave; the mesh stays.
   signal(SIGPIPE, SIG_IGN);
   const SystemClock clock;
@@ -483,18 +474,17 @@ ExitCode Up(const ClientOptions& options, const Settings& settings,
   });
 }
 
-ExitCode InspectModel(const ClientOptions& options, Console& console) {
+Outcome InspectModel(const ClientOptions& options, Console& console) {
   if (!IsModel(options.target) && LooksLikeWeightsFile(options.target)) {
     if (!options.sets.empty()) {
-      return ReportError(
-          console, InvalidArgument("--set changes a model; ", options.target,
-                                   " is a file, and shows what it holds"));
+      return InvalidArgument("--set changes a model; ", options.target,
+                             " is a file, and shows what it holds");
     }
     return InspectWeightsCommand(console, SummarizeSafetensors, options.target);
   }
-  const auto job = ParseModelSettings(options.target, options.sets);
-  if (!job.ok()) return ReportError(console, job.status());
-  return InspectModelCommand(console, WithWarnings(*job, console));
+  PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
+                            ParseModelSettings(options.target, options.sets));
+  return InspectModelCommand(console, WithWarnings(job, console));
 }
 
 // Makes what the flags of `simulate` describe: a plan file, or machines and
@@ -513,27 +503,11 @@ absl::StatusOr<SimulatedPlan> GatherPlan(const std::string& plan_file,
   return MakeSimulatedPlan(flags.machines, &spec);
 }
 
-ExitCode RunSimulation(const ClientOptions& options, Console& console) {
-  const SimulateFlags& flags = options.simulate;
-  auto plan = GatherPlan(options.plan_file, flags, console);
-  if (!plan.ok()) return ReportError(console, plan.status());
-  return SimulateCommand(console, flags, *std::move(plan));
-}
-
-ExitCode Run(const ClientOptions& options) {
-  Console early(std::cout, std::cerr, OutputFormat::kTable, {});
-  if (options.command == Command::kCompletion) {
-    const auto script = CompletionScript(options.target);
-    if (!script.ok()) return ReportError(early, script.status());
-    early.Print(*script);
-    return kExitOk;
-  }
-  const auto settings = SettingsFor(options);
-  if (!settings.ok()) return ReportError(early, settings.status());
-  Console console(std::cout, std::cerr, settings->output, DetectTraits());
+Outcome RunCommand(const ClientOptions& options, const Settings& settings,
+                   Console& console) {
   switch (options.command) {
     case Command::kUp:
-      return Up(options, *settings, console);
+      return Up(options, settings, console);
     case Command::kContextList:
       return ListContextsCommand(console);
     case Command::kContextSet:
@@ -550,15 +524,32 @@ ExitCode Run(const ClientOptions& options) {
       return InspectModel(options, console);
     case Command::kModelPrune:
       return options.prune.score == "taylor"
-                 ? RunOverNetwork(options, *settings, console)
+                 ? RunOverNetwork(options, settings, console)
                  : PruneModel(options.prune, console);
     case Command::kPredict:
       return PredictFitCommand(console, options.predict);
-    case Command::kSimulate:
-      return RunSimulation(options, console);
+    case Command::kSimulate: {
+      PACELINE_ASSIGN_OR_RETURN(
+          SimulatedPlan plan,
+          GatherPlan(options.plan_file, options.simulate, console));
+      return SimulateCommand(console, options.simulate, std::move(plan));
+    }
     default:
-      return RunOverNetwork(options, *settings, console);
+      return RunOverNetwork(options, settings, console);
   }
+}
+
+ExitCode Run(const ClientOptions& options) {
+  Console early(std::cout, std::cerr, OutputFormat::kTable, {});
+  if (options.command == Command::kCompletion) {
+    early.Print(CompletionScript(options.target));
+    return kExitOk;
+  }
+  const auto settings = SettingsFor(options);
+  if (!settings.ok()) return ReportError(early, settings.status());
+  Console console(std::cout, std::cerr, settings->output, DetectTraits());
+  const auto code = RunCommand(options, *settings, console);
+  return code.ok() ? *code : ReportError(console, code.status());
 }
 
 // A mesh is asked last: it may be away.

@@ -85,6 +85,16 @@ void AddSets(CLI::App* app, std::vector<std::string>& sets) {
       ->allow_extra_args(false);
 }
 
+// The help of `app` ends with `note` and with command lines that work.
+//   arguments  of each, without the program
+void PutExamples(CLI::App* app, const std::vector<std::string>& arguments,
+                 const std::string& note = "") {
+  app->footer(absl::StrCat(
+      note, note.empty() ? "" : "\n",
+      arguments.size() == 1 ? "Example:" : "Examples:", "\n  paceline ",
+      absl::StrJoin(arguments, "\n  paceline ")));
+}
+
 // All commands, with the places in ClientOptions that their options fill.
 // Thread-compatible; `options` outlives it.
 class CommandLine {
@@ -130,12 +140,9 @@ class CommandLine {
     AddSimulate();
     AddTrust();
     AddContexts(AddGroup("context", "Gives names to meshes; needs none"));
-    Add(&app_, "top", "Shows the mesh as it changes, until Ctrl-C",
-        Command::kTop)
-        ->footer(
-            "Examples:\n"
-            "  paceline top\n"
-            "  paceline top | tee mesh.txt   (a line for each change)");
+    PutExamples(Add(&app_, "top", "Shows the mesh as it changes, until Ctrl-C",
+                    Command::kTop),
+                {"top", "top | tee mesh.txt   (a line for each change)"});
     AddCompletion();
   }
 
@@ -211,10 +218,8 @@ class CommandLine {
         });
     AddValue(up, "--ready-file,--port-file", options_.up.ready_file, kFile,
              "Writes this file, as JSON, once all workers have registered");
-    up->footer(
-        "Examples:\n"
-        "  paceline up\n"
-        "  paceline up --workers 2 --port 0 --http-port 0 --state mesh");
+    PutExamples(up,
+                {"up", "up --workers 2 --port 0 --http-port 0 --state mesh"});
   }
 
   // These options are the same however a job is submitted.
@@ -248,12 +253,11 @@ class CommandLine {
     AddSubmission(submit);
     AddValue(submit, "--plan", options_.plan_file, kFile,
              "Follows this plan file of 'plan --save': its cuts and workers");
-    submit->footer(
-        "Examples:\n"
-        "  paceline job submit job.yaml\n"
-        "  paceline job submit job.yaml --set pipeline.stages=2 --dry-run\n"
-        "  paceline job submit --again last --set train.epochs=3\n"
-        "  paceline job submit - < job.yaml");
+    PutExamples(submit,
+                {"job submit job.yaml",
+                 "job submit job.yaml --set pipeline.stages=2 --dry-run",
+                 "job submit --again last --set train.epochs=3",
+                 "job submit - < job.yaml"});
   }
 
   void AddJobList(CLI::App* job) {
@@ -273,10 +277,8 @@ class CommandLine {
     AddValue(list, "--name", filter.name, "TEXT",
              "Lists only jobs with this in their names");
     AddWatch(list);
-    list->footer(
-        "Examples:\n"
-        "  paceline job list --limit 10 -o wide\n"
-        "  paceline job list --state queued,running --model lenet");
+    PutExamples(list, {"job list --limit 10 -o wide",
+                       "job list --state queued,running --model lenet"});
   }
 
   void AddJobs(CLI::App* job) {
@@ -285,7 +287,7 @@ class CommandLine {
                               Command command) {
       CLI::App* const app = Add(job, name, help, command);
       AddTarget(app, "job", "JOB", "Number of the job, or 'last'");
-      app->footer(absl::StrCat("Example:\n  paceline job ", name, " last"));
+      PutExamples(app, {absl::StrCat("job ", name, " last")});
       return app;
     };
     AddWatch(with_job("show",
@@ -326,10 +328,8 @@ class CommandLine {
             "Of a job with model.lora: writes what trained into the folder "
             "that -o names, as Hugging Face's PEFT loads it")
         ->excludes(merged);
-    weights->footer(
-        "Examples:\n"
-        "  paceline job export last -o model.safetensors\n"
-        "  paceline job export last --adapters -o my-adapters");
+    PutExamples(weights, {"job export last -o model.safetensors",
+                          "job export last --adapters -o my-adapters"});
     CLI::App* const resume = with_job(
         "resume",
         "Submits a new job that goes on from a checkpoint of an ended one",
@@ -340,9 +340,8 @@ class CommandLine {
         ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
     resume->add_flag("--accept-changed-data", options_.accept_changed_data,
                      "Takes data or a teacher that is not what it was");
-    resume->footer(
-        "Examples:\n  paceline job resume last\n"
-        "  paceline job resume 7 --from 200 --set pipeline.stages=2");
+    PutExamples(resume, {"job resume last",
+                         "job resume 7 --from 200 --set pipeline.stages=2"});
     with_job("delete", "Deletes an ended job, its weights and its checkpoints",
              Command::kJobDelete);
     CLI::App* const keys = Add(
@@ -350,8 +349,7 @@ class CommandLine {
         Command::kJobKeys);
     AddValue(keys, "section", options_.target, "SECTION",
              "Explains one section or key only, as train.optimizer");
-    keys->footer(
-        "Examples:\n  paceline job keys\n  paceline job keys train.optimizer");
+    PutExamples(keys, {"job keys", "job keys train.optimizer"});
   }
 
   void AddReport() {
@@ -370,25 +368,21 @@ class CommandLine {
     AddValue(app, "-o,--output-file", report.file, kFile,
              "The file to write (default: standard output)")
         ->check(WhyNoExportFile, "");
-    app->footer(
-        "Examples:\n"
-        "  paceline report last -o report.html\n"
-        "  paceline report 7 8 --format csv > jobs.csv\n"
-        "  paceline report 7 --format perfetto -o step.json");
+    PutExamples(app, {"report last -o report.html",
+                      "report 7 8 --format csv > jobs.csv",
+                      "report 7 --format perfetto -o step.json"});
   }
 
   void AddNodes(CLI::App* node) {
     CLI::App* const list =
         Add(node, "list", "Lists all workers", Command::kNodeList);
     AddWatch(list);
-    list->footer(
-        "Examples:\n  paceline node list -o json\n"
-        "  paceline node list --watch");
+    PutExamples(list, {"node list -o json", "node list --watch"});
     const auto with_node = [&](const char* name, const char* help,
                                Command command) {
       CLI::App* const app = Add(node, name, help, command);
       AddTarget(app, "node", "NODE", "Name or number of the worker");
-      app->footer(absl::StrCat("Example:\n  paceline node ", name, " w1"));
+      PutExamples(app, {absl::StrCat("node ", name, " w1")});
     };
     with_node("show", "Shows one worker", Command::kNodeShow);
     with_node("drain",
@@ -402,8 +396,8 @@ class CommandLine {
   }
 
   void AddModels(CLI::App* model) {
-    Add(model, "list", "Lists all models", Command::kModelList)
-        ->footer("Example:\n  paceline model list");
+    PutExamples(Add(model, "list", "Lists all models", Command::kModelList),
+                {"model list"});
     CLI::App* const inspect =
         Add(model, "inspect",
             "Layers and sizes of a model, or what a weights file holds",
@@ -411,10 +405,8 @@ class CommandLine {
     AddTarget(inspect, "model", kFile,
               "Name of a model, or of a .safetensors file");
     AddSets(inspect, options_.sets);
-    inspect->footer(
-        "Examples:\n"
-        "  paceline model inspect vit --set model.depth=2\n"
-        "  paceline model inspect weights.safetensors");
+    PutExamples(inspect, {"model inspect vit --set model.depth=2",
+                          "model inspect weights.safetensors"});
     AddPrune(model);
   }
 
@@ -450,10 +442,8 @@ class CommandLine {
       options_.command = Command::kModelPrune;
     });
     AddSets(app, options.sets);
-    app->footer(
-        "Example:\n"
-        "  paceline model prune vit.safetensors -f vit.yaml --target-macs 0.5 "
-        "-o pruned.safetensors");
+    PutExamples(app, {"model prune vit.safetensors -f vit.yaml --target-macs "
+                      "0.5 -o pruned.safetensors"});
   }
 
   void AddStudy() {
@@ -475,15 +465,14 @@ class CommandLine {
     app->add_flag(
         "--yes", study.yes,
         absl::StrCat("Also where there are more than ", kManyJobs, " jobs"));
-    app->footer(
-        "A study that was interrupted goes on where it was: type the same "
-        "again.  A study file with 'plan' in place of 'base' plans and "
-        "simulates, and asks no coordinator.\n"
-        "Examples:\n"
-        "  paceline study deploy/studies/batch-size.yaml --dry-run\n"
-        "  paceline study deploy/studies/batch-size.yaml --report out.html\n"
-        "  paceline study batch.yaml --set train.steps=200 -o json\n"
-        "  paceline study deploy/studies/pipedream.yaml");
+    PutExamples(app,
+                {"study deploy/studies/batch-size.yaml --dry-run",
+                 "study deploy/studies/batch-size.yaml --report out.html",
+                 "study batch.yaml --set train.steps=200 -o json",
+                 "study deploy/studies/pipedream.yaml"},
+                "A study that was interrupted goes on where it was: type the "
+                "same again.  A study file with 'plan' in place of 'base' "
+                "plans and simulates, and asks no coordinator.");
   }
 
   void AddProfile() {
@@ -517,13 +506,11 @@ class CommandLine {
         ->excludes(links);
     AddSets(app, options.sets);
     AddTimeout(app);
-    app->footer(
-        "Examples:\n"
-        "  paceline profile --model lenet --batch 16\n"
-        "  paceline profile --model vit --batch 8 --set model.depth=6 "
-        "--worker w1 --worker w2\n"
-        "  paceline profile -f job.yaml --set train.micro_batch=8\n"
-        "  paceline profile --model lenet --batch 16 -o json > lenet.json");
+    PutExamples(app, {"profile --model lenet --batch 16",
+                      "profile --model vit --batch 8 --set model.depth=6 "
+                      "--worker w1 --worker w2",
+                      "profile -f job.yaml --set train.micro_batch=8",
+                      "profile --model lenet --batch 16 -o json > lenet.json"});
   }
 
   void AddBench(CLI::App* bench) {
@@ -646,15 +633,13 @@ class CommandLine {
              "Writes a plan file, for 'simulate --plan' and 'job submit "
              "--plan'");
     AddSets(app, options.sets);
-    app->footer(
-        "Layers are numbered from 0; in -o json last_layer is one past the "
-        "last.\n"
-        "Examples:\n"
-        "  paceline plan --model lenet --batch 16\n"
-        "  paceline plan -f job.yaml --compare\n"
-        "  paceline plan -f job.yaml --save plan.json\n"
-        "  paceline plan --profile vgg16.txt --machines 4x4 "
-        "--bandwidth 1e10,1.25e9 --memory 16e9");
+    PutExamples(app,
+                {"plan --model lenet --batch 16", "plan -f job.yaml --compare",
+                 "plan -f job.yaml --save plan.json",
+                 "plan --profile vgg16.txt --machines 4x4 --bandwidth "
+                 "1e10,1.25e9 --memory 16e9"},
+                "Layers are numbered from 0; in -o json last_layer is one past "
+                "the last.");
   }
 
   void AddPolicy(CLI::App* app) {
@@ -735,12 +720,10 @@ class CommandLine {
       }
       options_.command = *fit ? Command::kPredict : Command::kPredictModel;
     });
-    app->footer(
-        "Examples:\n"
-        "  paceline predict --model vit --batch 8\n"
-        "  paceline predict --fit collectives.csv --fit dot.csv\n"
-        "  paceline predict --fit collectives.csv "
-        "--at op=all_reduce,dtype=f16,group_size=4,elements=100000");
+    PutExamples(app, {"predict --model vit --batch 8",
+                      "predict --fit collectives.csv --fit dot.csv",
+                      "predict --fit collectives.csv --at "
+                      "op=all_reduce,dtype=f16,group_size=4,elements=100000"});
   }
 
   void AddSimulate() {
@@ -780,12 +763,11 @@ class CommandLine {
         ->allow_extra_args(false);
     AddValue(app, "--trace", flags.trace_file, kFile,
              "Writes what happened for ui.perfetto.dev");
-    app->footer(
-        "Examples:\n"
-        "  paceline simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16\n"
-        "  paceline simulate --model vit --batch 8 --devices 3 --trace t.json\n"
-        "  paceline simulate --plan plan.json --schedule gpipe\n"
-        "  paceline simulate --devices 4 --slow d2@1=3:5 --fail d1@0.5:10");
+    PutExamples(app,
+                {"simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16",
+                 "simulate --model vit --batch 8 --devices 3 --trace t.json",
+                 "simulate --plan plan.json --schedule gpipe",
+                 "simulate --devices 4 --slow d2@1=3:5 --fail d1@0.5:10"});
   }
 
   void AddMachineFlags(CLI::App* app) {
@@ -860,16 +842,15 @@ class CommandLine {
              "The only name that it is good for, also where it is taken");
     AddTime(create, "--ttl", options_.token.ttl,
             "How long it is good for: 90s, 5m or 2h (default 1h)");
-    create->footer(
-        "Examples:\n"
-        "  paceline token create --role worker\n"
-        "  paceline token create --role client --uses 5 --ttl 10m");
-    Add(token, "list", "Shows tokens that are still good", Command::kTokenList)
-        ->footer("Example:\n  paceline token list -o json");
+    PutExamples(create, {"token create --role worker",
+                         "token create --role client --uses 5 --ttl 10m"});
+    PutExamples(Add(token, "list", "Shows tokens that are still good",
+                    Command::kTokenList),
+                {"token list -o json"});
     CLI::App* const revoke =
         Add(token, "revoke", "Makes a token useless", Command::kTokenRevoke);
     AddTarget(revoke, "id", "ID", "As 'token list' shows it");
-    revoke->footer("Example:\n  paceline token revoke 489c576a");
+    PutExamples(revoke, {"token revoke 489c576a"});
     AddLogin();
   }
 
@@ -883,7 +864,7 @@ class CommandLine {
         ->required();
     AddValue(login, "--user", options_.user, "NAME",
              "Name in the certificate (default: yours on this machine)");
-    login->footer("Example:\n  paceline login pi-1.local:7400 TOKEN");
+    PutExamples(login, {"login pi-1.local:7400 TOKEN"});
     AddTls(AddGroup("tls", "Tries and revokes certificates"));
     Add(&app_, "doctor",
         "Looks at this machine and at the mesh; says what is wrong and what to "
@@ -904,36 +885,36 @@ class CommandLine {
              "What NAME is: worker or client")
         ->check(CLI::IsMember({"worker", "client"}))
         ->capture_default_str();
-    revoke->footer("Example:\n  paceline tls revoke kim --role client");
+    PutExamples(revoke, {"tls revoke kim --role client"});
     CLI::App* const check = Add(
         tls, "check",
         "Tries a coordinator with the certificate here, and says what is wrong",
         Command::kTlsCheck);
     AddValue(check, "host", options_.target, "HOST:PORT",
              "Where the coordinator is (default: --coordinator)");
-    check->footer("Example:\n  paceline tls check pi-1.local:7400");
+    PutExamples(check, {"tls check pi-1.local:7400"});
   }
 
   void AddContexts(CLI::App* context) {
-    Add(context, "list", "Lists contexts", Command::kContextList)
-        ->footer("Example:\n  paceline context list");
+    PutExamples(Add(context, "list", "Lists contexts", Command::kContextList),
+                {"context list"});
     CLI::App* const set = Add(context, "set", "Makes a context, or changes it",
                               Command::kContextSet);
     AddTarget(set, "context", "CONTEXT", "A name for the mesh");
     AddValue(set, "host", options_.host, "HOST:PORT",
              "Where its coordinator is")
         ->required();
-    set->footer("Example:\n  paceline context set lab pi-1.local:7400");
+    PutExamples(set, {"context set lab pi-1.local:7400"});
     CLI::App* const use =
         Add(context, "use", "All later commands are about this mesh",
             Command::kContextUse);
     AddValue(use, "context", options_.target, "CONTEXT",
              "The context; without one: none is in use any more");
-    use->footer("Example:\n  paceline context use lab");
+    PutExamples(use, {"context use lab"});
     CLI::App* const remove =
         Add(context, "delete", "Deletes a context", Command::kContextDelete);
     AddTarget(remove, "context", "CONTEXT", "The context");
-    remove->footer("Example:\n  paceline context delete lab");
+    PutExamples(remove, {"context delete lab"});
   }
 
   void AddCompletion() {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_split.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
-#include "core/base/errors.h"
 #include "core/job/job_keys.h"
 #include "core/model/description.h"
 #include "core/plan/search/policy.h"
@@ -148,12 +147,8 @@ ExitCode AskCompletionCommand(const CommandContext& context,
   return kExitOk;
 }
 
-absl::StatusOr<std::string> CompletionScript(const std::string& shell) {
-  if (shell == "bash") return std::string(kBash);
-  if (shell == "zsh") return std::string(kZsh);
-  if (shell == "fish") return std::string(kFish);
-  return InvalidArgument("no completion for '", Printable(shell),
-                         "'; there are: bash, zsh, fish");
+std::string CompletionScript(const std::string& shell) {
+  return shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
 }
 
 }  // namespace paceline

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "client/commands/command.h"
 
 namespace paceline {
@@ -45,7 +44,6 @@ ExitCode AskCompletionCommand(const CommandContext& context,
                               Completion completion);
 
 // The script for bash, zsh or fish that calls the hidden command.
-// Errors: InvalidArgument  another shell
-absl::StatusOr<std::string> CompletionScript(const std::string& shell);
+std::string CompletionScript(const std::string& shell);
 
 }  // namespace paceline

@@ -3,10 +3,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <iterator>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "client/values/text.h"

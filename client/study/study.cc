@@ -16,7 +16,6 @@
 #include "client/values/text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/job/job_check.h"
 #include "core/job/spec/spec_problems.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/transfer/checksum.h"

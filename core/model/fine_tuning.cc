@@ -1,7 +1,6 @@
 #include "core/model/fine_tuning.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "core/simulate/network.h"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace paceline {
 

@@ -1,7 +1,6 @@
 #include "core/simulate/step_end.h"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace paceline {
 

@@ -1,9 +1,7 @@
 #include "core/weights/adapters.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -99,7 +99,6 @@ void Plan(benchmark::State& state, const Case& each) {
     PACELINE_CHECK(answer.ok(), answer.status().ToString());
     fastest_seconds = std::min(fastest_seconds, CpuSeconds() - begin);
     state.counters["states"] = space->states;
-    state.counters["chains"] = space->chains();
     state.counters["speed_up"] = answer->speed_up;
   }
   has_run = true;
@@ -122,7 +121,7 @@ void Add(const Case& each, const std::vector<int64_t>& memory,
 void AddPublished() {
   for (const std::string name :
        {"vgg16", "alexnet", "squeezenet1_0", "gnmt", "resnet50"}) {
-    const double most_seconds = name == "resnet50" ? 0.1 : 0.05;
+    const double most_seconds = name == "resnet50" ? 0.3 : 0.05;
     Add({name + "/16", Published(name), {16}, {1.25e9}, most_seconds}, {0},
         benchmark::kMillisecond);
     Add({name + "/4x4", Published(name), {4, 4}, {1e10, 1.25e9}, most_seconds},

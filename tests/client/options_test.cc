@@ -316,7 +316,7 @@ TEST(Completion, BashTakesTheWordsAndTheFiles) {
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/completion.", getpid());
   std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/script") << CompletionScript("bash").value();
+  std::ofstream(folder + "/script") << CompletionScript("bash");
   std::ofstream(folder + "/jo b.yaml") << "";
   std::ofstream(folder + "/test") << R"(cd "${0%/*}"
 . ./script

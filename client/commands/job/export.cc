@@ -77,22 +77,14 @@ class ExportTarget {
       return CannotWrite(path_, errno);
     }
     part_.clear();
-    SyncFolder();
+    // The file is there either way; only its name might not survive a power
+    // failure, which is no reason to call the export failed.
+    const std::string folder = std::filesystem::path(path_).parent_path();
+    SyncFolder(folder.empty() ? "." : folder).IgnoreError();
     return absl::OkStatus();
   }
 
  private:
-  // The file is there either way; only its name might not survive a power
-  // failure, which is no reason to call the export failed.
-  void SyncFolder() const {
-    std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    if (folder.empty()) folder = ".";
-    const int descriptor = open(folder.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    fsync(descriptor);
-    close(descriptor);
-  }
-
   int file_;
   const std::string path_;
   std::string part_;

@@ -11,7 +11,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/commands/job/export.h"
 #include "client/commands/plan/profile.h"
 #include "client/files/whole_file.h"

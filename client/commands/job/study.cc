@@ -14,7 +14,6 @@
 #include "client/commands/job/export.h"
 #include "client/commands/job/watch.h"
 #include "client/commands/plan/plan.h"
-#include "client/commands/plan/plan_question.h"
 #include "client/commands/plan/profile.h"
 #include "client/files/profile_file.h"
 #include "client/files/whole_file.h"

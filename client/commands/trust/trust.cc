@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/files/settings.h"
-#include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/os/host_port.h"

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <ranges>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -101,11 +103,8 @@ class PipedreamSolver {
         memory_(request.machines.memory_bytes),
         near_(space.states),
         bytes_(space.states),
-        begin_(levels_.devices + 1, std::vector<int>(space.chains())),
         rest_(levels_.devices + 1, std::vector<double>(space.states)),
-        first_(space.states),
-        behind_(space.states),
-        low_(space.states) {
+        first_(space.states) {
     for (int s = 0; s < space.states; ++s) {
       near_[s] = Transfer(s, levels_.near_bytes_per_second);
       bytes_[s] = space.output_bytes[s] + space.parameter_bytes[s];
@@ -119,7 +118,7 @@ class PipedreamSolver {
   // Return seconds: to send twice the bytes of a state's boundary; to
   // synchronise a run between its machines, before division by machines.
   double Transfer(int state, double bytes_per_second) const {
-    if (!transfers_ || state == space_.last) return 0;
+    if (!transfers_ || state == space_.last()) return 0;
     return 2 * space_.boundary_bytes[state] / bytes_per_second;
   }
   double SyncSeconds(int first, int last, int machines) const;
@@ -130,13 +129,6 @@ class PipedreamSolver {
     double share = 0;
     double sync = 0;
     double most_bytes = HUGE_VAL;
-  };
-  // Stages on `replicas` before `rest` devices, in a row or at its beginning.
-  struct Pass {
-    Replicas replicas;
-    int rest = 0;
-    int devices = 0;  // replicas and rest
-    bool is_first = false;
   };
   // The best runs from a state to the end.
   struct Cell {
@@ -153,17 +145,11 @@ class PipedreamSolver {
                replicas.sync;
   }
   double Seconds(const RowStage& stage, bool is_first) const;
-  // Returns the seconds to send a boundary's bytes from or to such a stage.
-  double Sent(int state, const Pass& pass) const {
-    return pass.is_first ? 0 : near_[state] * pass.replicas.share;
-  }
   int MostReplicas(int devices) const {
     return replicas_ ? devices : std::min(devices, 1);
   }
   void SolveRow(int last, int later, int machines, double most);
   void TakeStages(int replicas, int rest, bool is_first);
-  void TakeWhole(const Pass& pass);
-  void TakeCuts(int first_chain, int cut_chain, const Pass& pass);
   void Fill(double most, double floor);
   void Extend(int last, int machines, int behind, double floor);
   std::vector<PipedreamRun> Runs(int machines, double seconds);
@@ -183,16 +169,10 @@ class PipedreamSolver {
   int last_ = 0;
   int later_ = 0;
   double most_ = HUGE_VAL;
-  // [devices + 1][chains]: the first state that this number of devices may
-  // reach.
-  std::vector<std::vector<int>> begin_;
   // [devices + 1][states]: seconds of (state, last] on at most this many
   // devices, behind another stage.
   std::vector<std::vector<double>> rest_;
   std::vector<double> first_;  // [states]: the same on all, as a whole row
-  // Scratch of TakeStages.
-  std::vector<double> behind_;  // [states]: seconds behind a cut
-  std::vector<double> low_;     // the least of behind_ up to there in its chain
 
   std::vector<std::vector<Cell>> best_;  // [machines + 1][states]
 };
@@ -225,33 +205,12 @@ double PipedreamSolver::Seconds(const RowStage& stage, bool is_first) const {
 
 // --- rows ---
 
-// Solves rows that end at `last` for runs on up to `machines` machines.  Leaves
-// out states so far from it that the devices cannot hold the states between, or
-// not compute or synchronise them within `most` seconds, and does not find
-// longer rows.
+// Solves rows that end at `last` for runs on up to `machines` machines, and
+// leaves out those that take longer than `most` seconds.
 void PipedreamSolver::SolveRow(int last, int later, int machines, double most) {
   last_ = last;
   later_ = later;
-  most *= 1 + 10 * kRounding;
-  most_ = machines * most;
-  const double one_machine = levels_.devices * most;
-  for (int devices = 1; devices <= levels_.devices; ++devices) {
-    const double bytes =
-        MostHeldBytes(memory_, devices, later) * (1 + kRounding);
-    const auto is_too_far = [&](int s) {
-      const double seconds = space_.seconds[last] - space_.seconds[s];
-      // The first run has the least to synchronise.
-      return seconds > devices * most_ || bytes_[last] - bytes_[s] > bytes ||
-             (seconds > one_machine &&
-              SyncSeconds(s, last, machines) > levels_.devices * most_);
-    };
-    for (int c = 0; c < space_.chains(); ++c) {
-      int begin = space_.chain_begin[c];
-      const int end = space_.InsideEnd(last, c);
-      while (begin < end && is_too_far(begin)) ++begin;
-      begin_[devices][c] = begin;
-    }
-  }
+  most_ = machines * most * (1 + 10 * kRounding);
   std::fill(rest_[0].begin(), rest_[0].end(), HUGE_VAL);
   std::fill(first_.begin(), first_.end(), HUGE_VAL);
   const int all = levels_.devices;
@@ -269,64 +228,28 @@ void PipedreamSolver::SolveRow(int last, int later, int machines, double most) {
   if (!transfers_) first_ = rest_[all];
 }
 
+// Puts stages on `replicas` before what `rest` devices hold behind each cut; no
+// device: before nothing.
+//   is_first  at the beginning of a row, whose transfers do not count
 void PipedreamSolver::TakeStages(int replicas, int rest, bool is_first) {
-  const Pass pass{ReplicasOf(replicas, rest), rest, replicas + rest, is_first};
-  if (rest == 0) return TakeWhole(pass);
-  for (int c = 0; c < space_.chains(); ++c) {
-    double low = HUGE_VAL;
-    for (int cut = begin_[rest][c]; cut < space_.InsideEnd(last_, c); ++cut) {
-      behind_[cut] = std::max(rest_[rest][cut], Sent(cut, pass));
-      low = std::min(low, behind_[cut]);
-      low_[cut] = low;
+  const Replicas made = ReplicasOf(replicas, rest);
+  const auto sent = [&](int state) {
+    return is_first ? 0 : near_[state] * made.share;
+  };
+  std::vector<double>& to = is_first ? first_ : rest_[replicas + rest];
+  const auto take = [&](int cut, double behind) {
+    behind = std::max(behind, sent(cut));
+    if (behind > most_) return;
+    for (const int s : space_.inside[cut] | std::views::reverse) {
+      const double compute = space_.seconds[cut] - space_.seconds[s];
+      // States before this one compute longer.
+      if (compute * made.share > most_) break;
+      to[s] =
+          std::min(to[s], std::max({Seconds(s, cut, made), sent(s), behind}));
     }
-  }
-  for (int a = 0; a < space_.chains(); ++a) {
-    for (int c = 0; c < space_.chains(); ++c) TakeCuts(a, c, pass);
-  }
-}
-
-void PipedreamSolver::TakeWhole(const Pass& pass) {
-  std::vector<double>& to = pass.is_first ? first_ : rest_[pass.devices];
-  for (int c = 0; c < space_.chains(); ++c) {
-    for (int s = begin_[pass.devices][c]; s < space_.InsideEnd(last_, c); ++s) {
-      to[s] = std::min(to[s], std::max({Seconds(s, last_, pass.replicas),
-                                        Sent(s, pass), Sent(last_, pass)}));
-    }
-  }
-}
-
-// Finds for each state of one chain the best cut in another chain.  Stages grow
-// with the cut, low_ falls, and the best cut is near the crossing of both:
-//
-//   cuts    from ......... cross ............ end
-//           | stage < low  | stage >= low       |
-//
-// As the state goes down, its stages grow, so the crossing goes down too.
-void PipedreamSolver::TakeCuts(int first_chain, int cut_chain,
-                               const Pass& pass) {
-  std::vector<double>& to = pass.is_first ? first_ : rest_[pass.devices];
-  const int begin = begin_[pass.rest][cut_chain];
-  const int end = space_.InsideEnd(last_, cut_chain);
-  int cross = end;
-  for (int s = space_.InsideEnd(last_, first_chain) - 1;
-       s >= begin_[pass.devices][first_chain]; --s) {
-    const int from = std::max(space_.AroundBegin(s, cut_chain), begin);
-    while (cross > from &&
-           Seconds(s, cross - 1, pass.replicas) >= low_[cross - 1]) {
-      --cross;
-    }
-    const double known = std::min(to[s], most_);
-    double best = known;
-    for (int cut = cross; cut < end; ++cut) {
-      const double stage = Seconds(s, cut, pass.replicas);
-      if (stage >= best) break;
-      best = std::min(best, std::max(stage, behind_[cut]));
-    }
-    for (int cut = cross - 1; cut >= from && low_[cut] < best; --cut) {
-      best = std::min(best, behind_[cut]);
-    }
-    if (best < known) to[s] = std::min(to[s], std::max(best, Sent(s, pass)));
-  }
+  };
+  if (rest == 0) return take(last_, 0);
+  for (const int cut : space_.inside[last_]) take(cut, rest_[rest][cut]);
 }
 
 // --- runs ---
@@ -336,9 +259,8 @@ void PipedreamSolver::TakeCuts(int first_chain, int cut_chain,
 void PipedreamSolver::Fill(double most, double floor) {
   const int all = levels_.machines;
   best_.assign(all + 1, std::vector<Cell>(space_.states));
-  best_[0][space_.last].seconds = floor;
-  for (int i = space_.states - 1; i > 0; --i) {
-    const int last = space_.in_order[i];
+  best_[0][space_.last()].seconds = floor;
+  for (int last = space_.last(); last > 0; --last) {
     // (machines behind the run, machines of the run) by devices after it
     std::map<int, std::vector<std::pair<int, int>>> places;
     for (int behind = 0; behind < all; ++behind) {
@@ -370,22 +292,20 @@ void PipedreamSolver::Fill(double most, double floor) {
 void PipedreamSolver::Extend(int last, int machines, int behind, double floor) {
   const double far = levels_.far_bytes_per_second;
   const double after = std::max(best_[behind][last].seconds, floor);
-  for (int c = 0; c < space_.chains(); ++c) {
-    for (int s = begin_.back()[c]; s < space_.InsideEnd(last, c); ++s) {
-      double seconds = first_[s] + SyncSeconds(s, last, machines);
-      if (s != 0) {
-        seconds = std::max({seconds, Transfer(s, far), Transfer(last, far)});
-      }
-      seconds = std::max(seconds / machines, after);
-      Cell& here = best_[behind + machines][s];
-      if (seconds < here.seconds) here = {seconds, last, machines};
+  for (const int s : space_.inside[last]) {
+    double seconds = first_[s] + SyncSeconds(s, last, machines);
+    if (s != 0) {
+      seconds = std::max({seconds, Transfer(s, far), Transfer(last, far)});
     }
+    seconds = std::max(seconds / machines, after);
+    Cell& here = best_[behind + machines][s];
+    if (seconds < here.seconds) here = {seconds, last, machines};
   }
 }
 
 std::vector<PipedreamRun> PipedreamSolver::Solve() {
   // No device is faster than its share of the compute.
-  const double whole = space_.seconds[space_.last];
+  const double whole = space_.seconds[space_.last()];
   const double least = whole / (levels_.machines * levels_.devices);
   double seconds = HUGE_VAL;
   for (double excess = 1.0 / 16;; excess *= 2) {
@@ -409,7 +329,7 @@ std::vector<PipedreamRun> PipedreamSolver::Solve() {
 
 std::vector<PipedreamRun> PipedreamSolver::Runs(int machines, double seconds) {
   std::vector<PipedreamRun> runs;
-  for (int first = 0; first != space_.last; first = runs.back().last) {
+  for (int first = 0; first != space_.last(); first = runs.back().last) {
     const Cell& cell = best_[machines][first];
     machines -= cell.machines;
     PipedreamRun run{first,
@@ -445,10 +365,8 @@ RowStage PipedreamSolver::Largest(int first, int devices, bool is_first,
   if (largest.last != -1) return largest;
   for (int k = 1; k <= MostReplicas(devices - 1); ++k) {
     for (int rest = devices - k; rest >= 1; --rest) {
-      for (int c = 0; c < space_.chains(); ++c) {
-        const int from =
-            std::max(space_.AroundBegin(first, c), begin_[rest][c]);
-        for (int cut = from; cut < space_.InsideEnd(last_, c); ++cut) {
+      for (const int cut : space_.inside[last_]) {
+        if (absl::c_binary_search(space_.inside[cut], first)) {
           take({first, cut, k, rest});
         }
       }
@@ -545,7 +463,7 @@ absl::Status NothingFits(const GraphProfile& graph, const StateSpace& space,
   }
   return ResourceExhausted(
       "no plan fits: one version of parameters and outputs takes ",
-      BytesTextOfSum(StateBytes(space, space.last)), ", ",
+      BytesTextOfSum(StateBytes(space, space.last())), ", ",
       Counted(machines.devices(), "device"),
       machines.devices() == 1 ? " holds" : " hold", " at most ",
       BytesTextOfSum(MostHeldBytes(memory, machines.devices(), 0)),
@@ -625,11 +543,11 @@ void AddRun(const StateSpace& space, const PipedreamSolver& solver,
 // Returns the released optimizer's own time for the whole graph on every
 // device.
 double DataParallelSeconds(const StateSpace& space, const Machines& machines) {
-  double seconds = space.seconds[space.last];
+  double seconds = space.seconds[space.last()];
   int within = 1;
   for (int level = 0; level < machines.levels(); ++level) {
     const int size = machines.sizes[level];
-    const double sync = 4.0 * (size - 1) * space.parameter_bytes[space.last] /
+    const double sync = 4.0 * (size - 1) * space.parameter_bytes[space.last()] /
                         (machines.bytes_per_second[level] * size) / within;
     seconds = (seconds + sync) / size;
     within = size;
@@ -699,7 +617,7 @@ PipedreamAnswer AnswerOf(const StateSpace& space,
     AddRun(space, solver, run, first_machine, answer);
     first_machine += run.machines;
   }
-  answer.one_machine_seconds = space.seconds[space.last];
+  answer.one_machine_seconds = space.seconds[space.last()];
   answer.lower_bound_seconds =
       answer.one_machine_seconds / request.machines.devices();
   if (answer.bottleneck_seconds > 0) {

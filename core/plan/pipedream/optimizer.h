@@ -82,12 +82,11 @@ struct PipedreamAnswer {
 inline constexpr int kMostInnerDevices = 64;
 
 // Returns an optimal plan under the formula above, in memory and time, except
-// for rounding; same arguments, same answer.  With s states in c chains a row
-// on n devices takes O(s n^2 c).  A single level is one row.  An outer level of
-// N machines needs a row for each state where a run can end, and with a memory
-// bound for each number of devices after it.  The published profiles take at
-// most 0.01 s of one core on 4x4 and 16, 1,000 states on 8x8 up to 8 s
-// (2026-11-29).
+// for rounding; same arguments, same answer.  With s states a row on n devices
+// takes O(s^2 n^2).  A single level is one row.  An outer level of N machines
+// needs a row for each state where a run can end, and with a memory bound for
+// each number of devices after it.  The published profiles take at most 0.1 s
+// of one core on 4x4 and 16 (2026-11-30).
 //
 // Errors:
 //   InvalidArgument    CheckMachines'; too many devices in a level

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <ranges>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -33,8 +33,8 @@ int Count(const Held& held) {
   return count;
 }
 
-bool Within(const uint64_t* inner, const uint64_t* outer, int words) {
-  for (int w = 0; w < words; ++w) {
+bool Within(const Held& inner, const Held& outer) {
+  for (size_t w = 0; w < inner.size(); ++w) {
     if ((inner[w] & ~outer[w]) != 0) return false;
   }
   return true;
@@ -107,7 +107,7 @@ std::vector<int> Frontier(const Links& links, const Held& held) {
   return frontier;
 }
 
-// Returns all states: the empty one first, small ones before large ones.
+// Returns all states.
 absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
                                             int most_states) {
   std::vector<Held> found = {Held(words, 0), links.needed[FirstSource(links)]};
@@ -124,135 +124,44 @@ absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
       found.push_back(std::move(state));
     }
   }
-  std::sort(found.begin(), found.end(), [](const Held& a, const Held& b) {
-    const int nodes_of_a = Count(a);
-    const int nodes_of_b = Count(b);
-    return nodes_of_a != nodes_of_b ? nodes_of_a < nodes_of_b : a < b;
-  });
   return found;
 }
 
-// Covers all states with the fewest chains: a largest matching of states with
-// states inside them (Dilworth 1950; Fulkerson 1956), by augmenting paths.
-// O(states^2) for each chain that is not placed at once on the nearest free
-// state.
-class ChainCover {
- public:
-  explicit ChainCover(const std::vector<Held>& found)
-      : states_(static_cast<int>(found.size())),
-        inside_(found.size(), Held((found.size() + kBits - 1) / kBits, 0)),
-        free_(inside_[0].size(), ~uint64_t{0}),
-        next_(found.size(), -1) {
-    const int words = static_cast<int>(found[0].size());
-    for (int s = 0; s < states_; ++s) {
-      for (int k = 0; k < s; ++k) {
-        if (Within(found[k].data(), found[s].data(), words))
-          Add(inside_[s].data(), k);
-      }
-    }
-    for (int s = 0; s < states_; ++s) {
-      Held visited(inside_[0].size(), 0);
-      Place(s, visited);
-    }
+// In higher precision, because results are compared to the last digits.
+double SecondsOf(const GraphProfile& graph, const Held& held) {
+  long double seconds = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!Has(held.data(), static_cast<int>(i))) continue;
+    seconds += graph.nodes[i].forward_seconds;
+    seconds += graph.nodes[i].backward_seconds;
   }
+  return static_cast<double>(seconds);
+}
 
-  std::vector<std::vector<int>> Chains() const {
-    std::vector<bool> is_bottom(states_, true);
-    for (const int s : next_) {
-      if (s != -1) is_bottom[s] = false;
-    }
-    std::vector<std::vector<int>> chains;
-    for (int bottom = 0; bottom < states_; ++bottom) {
-      if (!is_bottom[bottom]) continue;
-      std::vector<int>& chain = chains.emplace_back();
-      for (int s = bottom; s != -1; s = next_[s]) chain.push_back(s);
-    }
-    return chains;
-  }
-
- private:
-  // Puts `s` on top of a state inside it: the largest free one, else one whose
-  // present successor can move.  Depth: at most one call for each state.
-  bool Place(int s, Held& visited) {
-    for (int w = static_cast<int>(visited.size()) - 1; w >= 0; --w) {
-      const uint64_t free = inside_[s][w] & free_[w];
-      if (free == 0) continue;
-      const int k = Highest(w, free);
-      free_[w] ^= uint64_t{1} << (k % kBits);
-      next_[k] = s;
-      return true;
-    }
-    for (int w = static_cast<int>(visited.size()) - 1; w >= 0; --w) {
-      while (const uint64_t left = inside_[s][w] & ~visited[w]) {
-        const int k = Highest(w, left);
-        Add(visited.data(), k);
-        if (!Place(next_[k], visited)) continue;
-        next_[k] = s;
-        return true;
-      }
-    }
-    return false;
-  }
-
-  static int Highest(int word, uint64_t bits) {
-    return word * kBits + kBits - 1 - std::countl_zero(bits);
-  }
-
-  const int states_;
-  std::vector<Held> inside_;  // [states], a bit a state
-  Held free_;                 // states without a successor in their chain
-  std::vector<int> next_;     // [states]: the successor in the chain, or -1
-};
-
+// O(states^2 x nodes / 64).
 StateSpace Numbered(const std::vector<Held>& found, int words) {
   StateSpace space;
   space.states = static_cast<int>(found.size());
   space.words = words;
-  std::vector<int> number(found.size());
-  for (const std::vector<int>& chain : ChainCover(found).Chains()) {
-    space.chain_begin.push_back(static_cast<int>(space.held.size()) / words);
-    for (const int s : chain) {
-      number[s] = static_cast<int>(space.held.size()) / words;
-      space.held.insert(space.held.end(), found[s].begin(), found[s].end());
+  space.inside.resize(found.size());
+  for (int s = 0; s < space.states; ++s) {
+    space.held.insert(space.held.end(), found[s].begin(), found[s].end());
+    for (int k = 0; k < s; ++k) {
+      if (Within(found[k], found[s])) space.inside[s].push_back(k);
     }
   }
-  space.chain_begin.push_back(space.states);
-  space.in_order = number;
-  space.last = number.back();
   return space;
 }
 
-void Compare(StateSpace& space) {
-  const int chains = space.chains();
-  space.inside.reserve(static_cast<size_t>(space.states) * chains);
-  space.around.reserve(space.inside.capacity());
-  for (int s = 0; s < space.states; ++s) {
-    for (int c = 0; c < chains; ++c) {
-      const auto chain =
-          std::views::iota(space.chain_begin[c], space.chain_begin[c + 1]);
-      const auto inside = std::ranges::partition_point(
-          chain, [&](int k) { return space.IsInside(k, s); });
-      const auto around = std::ranges::partition_point(
-          chain, [&](int k) { return !space.IsInside(s, k); });
-      space.inside.push_back(*chain.begin() +
-                             static_cast<int>(inside - chain.begin()));
-      space.around.push_back(*chain.begin() +
-                             static_cast<int>(around - chain.begin()));
-    }
-  }
-}
-
-// Sums in higher precision, because results are compared to the last digits.
+// In higher precision, as SecondsOf().
 void AddUp(const GraphProfile& graph, const Links& links, StateSpace& space) {
   const int nodes = static_cast<int>(graph.nodes.size());
   for (int s = 0; s < space.states; ++s) {
     const uint64_t* const held = &space.held[s * space.words];
-    long double seconds = 0, parameters = 0, outputs = 0, boundary = 0;
+    long double parameters = 0, outputs = 0, boundary = 0;
     for (int i = 0; i < nodes; ++i) {
       if (!Has(held, i)) continue;
       const ProfileNode& node = graph.nodes[i];
-      seconds += node.forward_seconds;
-      seconds += node.backward_seconds;
       parameters += node.parameter_bytes;
       outputs += node.output_bytes;
       const std::vector<int>& next = links.next[i];
@@ -261,7 +170,6 @@ void AddUp(const GraphProfile& graph, const Links& links, StateSpace& space) {
                                       [&](int to) { return !Has(held, to); });
       if (leaves) boundary += node.output_bytes;
     }
-    space.seconds.push_back(static_cast<double>(seconds));
     space.parameter_bytes.push_back(static_cast<double>(parameters));
     space.output_bytes.push_back(static_cast<double>(outputs));
     space.boundary_bytes.push_back(static_cast<double>(boundary));
@@ -277,22 +185,20 @@ struct Path {
 // Returns the longest chain of states; of equally long ones the lighter.
 std::vector<int> LongestChain(const StateSpace& space) {
   std::vector<Path> best(space.states);
-  for (const int s : space.in_order) {
-    for (int c = 0; c < space.chains(); ++c) {
-      for (int k = space.chain_begin[c]; k < space.InsideEnd(s, c); ++k) {
-        const Path path{best[k].states + 1,
-                        best[k].boundary_bytes + space.boundary_bytes[s], k};
-        if (path.states < best[s].states ||
-            (path.states == best[s].states &&
-             path.boundary_bytes >= best[s].boundary_bytes)) {
-          continue;
-        }
-        best[s] = path;
+  for (int s = 0; s < space.states; ++s) {
+    for (const int k : space.inside[s]) {
+      const Path path{best[k].states + 1,
+                      best[k].boundary_bytes + space.boundary_bytes[s], k};
+      if (path.states < best[s].states ||
+          (path.states == best[s].states &&
+           path.boundary_bytes >= best[s].boundary_bytes)) {
+        continue;
       }
+      best[s] = path;
     }
   }
   std::vector<int> chain;
-  for (int s = space.last; s != -1; s = best[s].from) chain.push_back(s);
+  for (int s = space.last(); s != -1; s = best[s].from) chain.push_back(s);
   std::reverse(chain.begin(), chain.end());
   return chain;
 }
@@ -311,11 +217,6 @@ std::string NameOf(const GraphProfile& graph, const std::vector<int>& nodes) {
 
 }  // namespace
 
-bool StateSpace::IsInside(int inner, int outer) const {
-  return inner != outer &&
-         Within(&held[inner * words], &held[outer * words], words);
-}
-
 std::vector<int> StateSpace::NodesBetween(int inner, int outer) const {
   std::vector<int> nodes;
   for (int w = 0; w < words; ++w) {
@@ -331,14 +232,19 @@ absl::StatusOr<StateSpace> StatesOf(const GraphProfile& graph,
                                     int most_states) {
   const int words = static_cast<int>(graph.nodes.size() + kBits - 1) / kBits;
   const Links links = LinksOf(graph, words);
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<Held> found,
+  PACELINE_ASSIGN_OR_RETURN(std::vector<Held> found,
                             Enumerate(links, words, most_states));
+  std::ranges::sort(found, {}, [&graph](const Held& held) {
+    return std::tuple(SecondsOf(graph, held), Count(held), held);
+  });
   StateSpace space = Numbered(found, words);
+  for (const Held& held : found) {
+    space.seconds.push_back(SecondsOf(graph, held));
+  }
   space.node_rank.resize(graph.nodes.size());
   for (size_t i = 0; i < links.order.size(); ++i) {
     space.node_rank[links.order[i]] = static_cast<int>(i);
   }
-  Compare(space);
   AddUp(graph, links, space);
   return space;
 }

@@ -6,8 +6,6 @@
 //
 //      a --> b --> d      states: {} {a} {a,b} {a,c} {a,b,c} {a,b,c,d}
 //       \--> c --/
-//      chain 0:  {} -> {a} -> {a,b} -> {a,b,c} -> {a,b,c,d}
-//      chain 1:  {a,c}
 //
 // Its last nodes form an antichain, hence "antichain states" (Narayanan et al.
 // 2019, "PipeDream", and its released optimizer).  A stage holds the nodes that
@@ -26,21 +24,12 @@
 
 namespace paceline {
 
-// States are numbered chain by chain.  The chains cover every state once, and
-// each state of a chain is inside the next one.  A graph without branches has
-// one chain.  State 0 is empty and inside all others.
+// States are numbered by their seconds, and by their nodes where these are
+// equal: each comes after all that are inside it.  State 0 is empty and inside
+// all others; the last one has all nodes.
 struct StateSpace {
   int states = 0;
-  // [chains + 1]: chain c holds the states chain_begin[c] ..
-  // chain_begin[c + 1] - 1.
-  std::vector<int> chain_begin;
-  // [states x chains]: states of the chain strictly inside state s are
-  // chain_begin[c] .. inside[s, c] - 1, those around it around[s, c] .. end of
-  // the chain.
-  std::vector<int> inside;
-  std::vector<int> around;
-  std::vector<int> in_order;  // [states]: each after all that are inside it
-  int last = 0;               // the state of all nodes
+  std::vector<std::vector<int>> inside;  // [states]: strictly, ascending
 
   // [states], sums over the nodes of the state, one mini-batch.
   std::vector<double> seconds;  // forward and backward
@@ -56,16 +45,7 @@ struct StateSpace {
   int words = 0;               // of 64 nodes
   std::vector<uint64_t> held;  // [states x words], a bit a node
 
-  int chains() const { return static_cast<int>(chain_begin.size()) - 1; }
-  int InsideEnd(int state, int chain) const {
-    return inside[state * chains() + chain];
-  }
-  int AroundBegin(int state, int chain) const {
-    return around[state * chains() + chain];
-  }
-  // Returns whether `inner` has a part of the nodes of `outer`, not all, and no
-  // others.
-  bool IsInside(int inner, int outer) const;
+  int last() const { return states - 1; }
   // Returns the nodes that `outer` has and `inner` has not, ascending.
   // O(nodes).
   std::vector<int> NodesBetween(int inner, int outer) const;
@@ -74,7 +54,7 @@ struct StateSpace {
 inline constexpr int kMostStates = 3000;
 
 // Returns the states of a graph.
-// O(states x (edges + chains x nodes / 64)).
+// O(states x (edges + states x nodes / 64)).
 //
 // Errors: InvalidArgument  more than `most_states` states: parallel branches of
 // many nodes have exponentially many.

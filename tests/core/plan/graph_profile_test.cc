@@ -100,15 +100,13 @@ std::string AnswerTo(const std::string& question) {
                   absl::StrJoin(graph->edges, " ", absl::PairFormatter("-")),
                   "\n");
   const StateSpace space = *StatesOf(*graph);
-  absl::StrAppend(&said, space.chains(), " chains, states:\n");
+  said += "states:\n";
   for (int s = 1; s < space.states; ++s) {
     absl::StrAppend(&said, "  nodes ",
                     absl::StrJoin(space.NodesBetween(0, s), " "), ": ",
                     space.seconds[s], " s, bytes ", space.boundary_bytes[s],
                     " of ", space.parameter_bytes[s], ", around");
-    for (int inner = 0; inner < s; ++inner) {
-      if (space.IsInside(inner, s)) absl::StrAppend(&said, " ", inner);
-    }
+    for (const int inner : space.inside[s]) absl::StrAppend(&said, " ", inner);
     said += "\n";
   }
   for (const LayerCost& layer : LayersOf(*graph, space)) {
@@ -173,7 +171,7 @@ TEST(ParseGraphProfile, SurvivesWhateverIsDoneToAFile) {
   }
 }
 
-TEST(StatesOf, CoverAGridByAsFewChainsAsItIsWide) {
+TEST(StatesOf, OfTwoBranchesAreAGrid) {
   std::string text = Node("s");
   for (const char* const branch : {"a", "b"}) {
     const int nodes = *branch == 'a' ? 8 : 2;
@@ -188,7 +186,6 @@ TEST(StatesOf, CoverAGridByAsFewChainsAsItIsWide) {
   const StateSpace space = *StatesOf(Parsed(text));
 
   EXPECT_EQ(space.states, 1 + 9 * 3 + 1);
-  EXPECT_EQ(space.chains(), 3);
 }
 
 TEST(StatesOf, RefuseAGraphThatHasTooMany) {
@@ -224,7 +221,7 @@ TEST(PublishedProfiles, AreReadWhole) {
     const StateSpace space = *StatesOf(graph);
 
     EXPECT_EQ(space.states, states + 1) << name;
-    EXPECT_NEAR(space.seconds[space.last], whole, 1e-12) << name;
+    EXPECT_NEAR(space.seconds[space.last()], whole, 1e-12) << name;
     double seconds = 0;
     for (const LayerCost& layer : LayersOf(graph, space)) {
       seconds += layer.forward_seconds + layer.backward_seconds;
