@@ -2,11 +2,13 @@
 sends nonsense costs its own part, and nobody diverges."""
 
 import math
+import os
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 
-from mesh_case import MeshCase, stopped
+from mesh_case import MeshCase, frozen_thread, stopped
 from mesh import tensors_of
 
 MEMBERS = 5
@@ -23,6 +25,17 @@ def slow(members):
 
 
 class GroupCase(MeshCase):
+    def kinds_of_events(self):
+        return {event["kind"] for event in
+                self.ask("job", "events", self.number)["events"]}
+
+    def train_on(self, members):
+        """Begins a group's job that has no end."""
+        self.detach(self.job_text(
+            1_000_000,
+            f"aggregation: {{mode: rolling}}\nfaults:\n{slow(members)}"))
+        self.await_step_after(5)
+
     def job_text(self, steps, more="aggregation: {mode: rolling}\n",
                  test_samples=64):
         model = "name: mlp, hidden: [16, 16]" if self.light else "name: lenet"
@@ -222,22 +235,75 @@ faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
         self.assertEqual(disturbed["weights_sha256"],
                          undisturbed["weights_sha256"])
         # The first view to the end: another process would have made another.
-        kinds = {event["kind"] for event in
-                 self.ask("job", "events", self.number)["events"]}
-        self.assertEqual(kinds & {
+        self.assertEqual(self.kinds_of_events() & {
             "lost", "evicted", "joining", "left", "takeover", "paused", "void",
             "again", "joined"}, set())
         self.assertEqual(self.pid_of_worker("w2"), pid)
+
+
+class StarvedGroup(Watched):
+    """Members that answer late are not taken out, and one that never answers
+    is."""
+    alone = True
+    light = True
+
+    def test_a_starved_group_throws_nobody_out_and_goes_on(self):
+        """Busy loops beside it, and each member stands still most of the time,
+        for less than half a lease."""
+        self.start(3, "--lease", "6s")
+        self.train_on(3)
+        pids = [self.pid_of_worker(name) for name in ("w1", "w2", "w3")]
+        for _ in range(2 * os.cpu_count()):
+            self.start_process(sys.executable, "-c", "while True: pass")
+
+        begin = time.monotonic()
+        while time.monotonic() - begin < 12:
+            for i, pid in enumerate(pids):
+                with stopped(pid), stopped(pids[(i + 1) % 3]):
+                    time.sleep(0.8)
+            time.sleep(0.4)
+
+        self.await_more_steps()
+        self.assertEqual(self.kinds_of_events() & {
+            "lost", "evicted", "joining", "again"}, set(), self.events())
+        self.assertEqual(pids, [self.pid_of_worker(name)
+                                for name in ("w1", "w2", "w3")])
+        self.end_undiverged()
+
+    def test_a_member_whose_rounds_thread_hangs_is_taken_out(self):
+        self.start(3, "--lease", "2s")
+        self.train_on(3)
+
+        with frozen_thread(self.pid_of_worker("w2"), "rounds"):
+            self.await_event("member w2 evicted (owes an answer")
+            self.await_more_steps(5)
+
+        self.assertIn("and has handled nothing for", self.events())
+        self.assertEqual(self.job()["attempt"], 1)
+        self.stop()
 
 
 class Rounds(Watched):
     shared = 3
     flags = PATIENT
 
+    def test_a_test_set_of_fewer_micro_batches_than_members_has_an_accuracy(self):
+        job = self.submit(self.job_text(10, test_samples=4))  # one of them
+
+        self.assertEqual(job["evaluations"][-1]["samples"], 4)
+        self.assertIsNotNone(job["test_accuracy"])
+        self.assertNotIn("incomplete", self.events())
+
+    def test_a_drained_member_leaves_without_a_loss_and_comes_back(self):
+        self.train_on(3)
+        self.good(self.client("node", "drain", "w2"))
+        self.await_event("w2 left")
+        self.good(self.client("node", "undrain", "w2"))
+        self.await_event("worker w2 joined")
+        self.end_undiverged()
+
     def test_need_no_coordinator_while_every_member_answers(self):
-        self.detach(self.job_text(
-            1_000_000, f"aggregation: {{mode: rolling}}\nfaults:\n{slow(3)}"))
-        self.await_step_after(5)
+        self.train_on(3)
         worker = [self.workers()[0]["http_address"]]
 
         def rounds():
@@ -356,4 +422,18 @@ faults: [{worker: w2, step: 20, kind: delay, seconds: 3600}]
                          "instruction")
         self.await_event("worker w2 joined")
         self.await_more_steps(5)
+        self.stop()
+
+    def test_others_that_gossip_go_on_while_one_is_stopped(self):
+        self.start(4)
+        self.detach(self.gossip_text(
+            1_000_000, "worker: w4, step: 999999, kind: duplicate"))
+        self.await_step_after(5)
+
+        with stopped(self.pid_of_worker("w2")):
+            self.await_event("member w2 lost")
+            self.await_more_steps(20)
+
+        self.await_event("worker w2 joined")
+        self.await_more_steps(20)
         self.stop()

@@ -30,6 +30,26 @@ def without_metadata(path):
 class Inputs(MeshCase):
     shared = 1
 
+    def test_data_that_changed_is_not_gone_on_from(self):
+        lines = [f"{i % 2}\tnumber {i}\n" for i in range(200)]
+        text = self.write("".join(lines), "texts.txt")
+        self.detach(f"""
+model: {{name: bert, depth: 1, width: 8, heads: 2}}
+data: {{name: text-labels, path: {text}, block: 16}}
+train: {{steps: 1000000, batch: 8, micro_batch: 4, checkpoint_every: 5,
+         evaluate_every: 0}}
+""")
+        self.await_checkpoint()
+        self.stop()
+        step = self.job()["checkpoints"][-1]
+        lines[101] = "0\tnumber 101\n"  # one label, between any samples
+        self.write("".join(lines), "texts.txt")
+
+        more = (self.number, f"train.steps={step + 2}")
+        self.ended(self.resume(*more), 2, f"data.path {text}",
+                   "nothing was submitted", "--accept-changed-data")
+        self.good(self.resume(*more, flags=("--accept-changed-data",)))
+
     def refuse(self, job, *sets, says):
         """Refused by a dry run and a submission; nothing is queued."""
         before = self.jobs()

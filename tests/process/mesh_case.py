@@ -11,6 +11,7 @@ in a tenth of the time.
 """
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -505,3 +506,31 @@ def stopped(pid):
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def frozen_thread(pid, name):
+    """The process's thread of this name stands still meanwhile, and the others
+    go on.  Skips the test where nobody may trace it."""
+    seize, interrupt, detach, wait_all = 0x4206, 0x4207, 17, 0x40000000
+    threads = []
+
+    def look():
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # another one ends meanwhile
+                if (task / "comm").read_text().strip() == name:
+                    threads.append(int(task.name))
+        return threads
+
+    assert eventually(look), f"process {pid} has no thread {name}"
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p,
+                            ctypes.c_void_p]
+    if libc.ptrace(seize, threads[0], None, None) != 0:
+        raise unittest.SkipTest(f"no tracing: {os.strerror(ctypes.get_errno())}")
+    libc.ptrace(interrupt, threads[0], None, None)
+    os.waitpid(threads[0], wait_all)
+    try:
+        yield
+    finally:
+        libc.ptrace(detach, threads[0], None, None)

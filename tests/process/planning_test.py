@@ -4,7 +4,7 @@ that was predicted, in each precision."""
 import json
 import os
 
-from mesh_case import MeshCase, Settings, get
+from mesh_case import MeshCase, Settings, free_port, get
 
 JOB = """
 name: planned
@@ -140,6 +140,21 @@ class Planning(MeshCase):
 
 class Unprofiled(MeshCase):
     light = True
+
+    def test_a_worker_that_cannot_be_dialled_is_named_and_works_alone(self):
+        """It dials the others, and nobody reaches what it advertises."""
+        self.start(1)
+        closed = f"127.0.0.1:{free_port()}"
+        worker = self.start_worker("w9", "--advertise", closed,
+                                   "--coordinator", self.address)
+        self.soon(lambda: len(self.workers()) == 2, worker)
+        named = f"w1 cannot dial w9 ({closed})"
+        self.soon(lambda: named in self.client("doctor", "-o", "json").stdout)
+
+        job = self.detach(JOB, "pipeline.cuts=[3]", "pipeline.workers=[w1, w9]")
+        self.soon(lambda: named in self.job(job)["why"], lambda: self.job(job))
+        self.stop(job)
+        self.submit(JOB, "pipeline.stages=0")
 
     def test_a_dry_run_assumes_layers_and_links_were_probed_at_the_start(self):
         """Nobody asked for a profile."""

@@ -49,6 +49,36 @@ class Recovery(MeshCase):
 
         self.expect_undisturbed(JOB)
 
+    def test_a_job_pauses_while_its_data_differ_and_no_longer(self):
+        """The file of the same name is another one when the first stage
+        moves; those that have it open still read the one before."""
+        words = "the line closes up. " * 400
+        text = self.write(words, "text.txt")
+        self.detach(f"""
+model: {{name: gpt, depth: 2, width: 16, heads: 2}}
+data: {{name: text, path: {text}, block: 16}}
+train: {{steps: 100000, batch: 8, micro_batch: 2}}
+pipeline: {{stages: 3}}
+""")
+        self.await_step_after(20)
+        first = self.holder(0)
+
+        os.replace(self.write("a gap opens up, now. " * 400, "other.txt"), text)
+        self.kill(first)
+
+        # The killed one comes back, and differs too.
+        self.await_event("holds no first stage from now on", count=4)
+        self.has(self.events(), f"data.path {text} has fingerprint",
+                 "put the same on every worker")
+        self.soon(lambda: self.job()["phase"] == "paused")
+        before = self.step()
+
+        os.replace(self.write(words, "again.txt"), text)
+
+        self.await_step_after(before + 1)
+        self.has(self.events(), "may hold stages again")
+        self.stop()
+
     def test_a_coordinator_killed_in_training_costs_no_step(self):
         before = len(self.jobs())
         client = self.background("job", "submit", self.write(JOB), "--set",
