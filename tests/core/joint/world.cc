@@ -352,9 +352,13 @@ void World::TakeNews() {
   }
   // They are the majority, or all that is left.
   if (2 * tainted > group_->members()) forgiven_ = true;
-  if (group_->torn()) See(Moment::kTorn);
+  const Roster roster = group_->MakeRoster(layers_);
+  if (group_->torn()) {
+    See(Moment::kTorn);
+    if (checkpoint_.step > roster.sound_step) PassOver();
+  }
   if (group_->lost()) See(Moment::kLost);
-  Call(&JobRecovery::OnRoster, group_->MakeRoster(layers_));
+  Call(&JobRecovery::OnRoster, roster);
   if (!group_.has_value()) return;
   SendGroupOrders();
   if (group_->AllDone()) OnAllDone();
@@ -609,7 +613,7 @@ void World::CheckRow(const StoreAttempt& store) {
     return Fail("attempt ", attempt, " goes on from ", base,
                 ", which is not valid");
   }
-  if (base.step < checkpoint_.step) {
+  if (base.step < checkpoint_.step && !forgiven_) {
     Fail("attempt ", attempt, " goes on from ", base, ", below the checkpoint ",
          checkpoint_);
   }

@@ -227,6 +227,8 @@ class World final : public recover_world::World {
   //     a leveller has brought its result;
   //   - a member that leaves deposits what nobody has compared, and copies of
   //     that count even if the coordinator does not trust the member;
+  //   - where the newest checkpoint is of such a deposit, and the group is torn
+  //     then, nobody looks for an older one;
   //   - a member that is not trusted begins the next attempt from its own
   //     store;
   //   - a coordinator that starts anew knows neither whom the last one did not
