@@ -556,6 +556,12 @@ void World::DepositState(Worker& worker, int64_t steps, const State& state) {
   if (state.step != steps) {
     Fail(worker, " deposits the state after ", state.step, " steps as ", cut);
   }
+  const auto [first, is_new] =
+      deposited_.emplace(std::pair(worker.job, cut), state.value);
+  if (gossip_ && !is_new && first->second != state.value &&
+      joint_.flaw != JointFlaw::kMixDepositors) {
+    PassOver();
+  }
   for (int layer = 0; layer < layers_; ++layer) {
     const uint64_t content = ContentOf(state.value, layer);
     origins_[content] = {state.value, steps, state.tainted};

@@ -227,6 +227,8 @@ class World final : public recover_world::World {
   //     a leveller has brought its result;
   //   - a member that leaves deposits what nobody has compared, and copies of
   //     that count even if the coordinator does not trust the member;
+  //   - members that gossip deposit a step one after the other, and a machine
+  //     that copies from both has pieces of both;
   //   - where the newest checkpoint is of such a deposit, and the group is torn
   //     then, nobody looks for an older one;
   //   - a member that is not trusted begins the next attempt from its own
@@ -278,6 +280,7 @@ class World final : public recover_world::World {
   // The checks know this.
   std::unordered_map<uint64_t, Origin> origins_;  // by a piece's content
   std::map<std::pair<int64_t, Cut>, uint64_t> used_;
+  std::map<std::pair<int64_t, Cut>, uint64_t> deposited_;  // first
   std::set<MemberId> heard_;    // has taken part in the newest attempt
   int64_t reached_ = 0;         // the furthest step that was reported
   std::set<MemberId> accused_;  // the states of most members are others
