@@ -122,7 +122,7 @@ void GossipMember::Join(const MemberId& donor, Instant now,
                         GossipActions& actions) {
   donor_ = donor;
   asked_ = now;
-  if (!has_state_) Send(donor, CopyRequest{}, {now, actions});
+  if (!has_state_) Send(donor, StateRequest{}, {now, actions});
 }
 
 // --- Events -----------------------------------------------------------------
@@ -135,19 +135,19 @@ void GossipMember::OnMessage(const RoundMessage& message, Verdict bytes,
     OnOffer(from, *offer, bytes, {now, actions});
   } else if (const auto* answer = std::get_if<ParameterAnswer>(&message.body)) {
     OnAnswer(from, *answer, {now, actions});
-  } else if (std::holds_alternative<CopyRequest>(message.body)) {
-    if (is_member() && has_state_) actions.push_back(SendCopy{from});
-  } else if (const auto* copy = std::get_if<Copy>(&message.body)) {
-    OnCopy(from, *copy, {now, actions});
+  } else if (std::holds_alternative<StateRequest>(message.body)) {
+    if (is_member() && has_state_) actions.push_back(OfferState{from});
+  } else if (const auto* state = std::get_if<StateOffer>(&message.body)) {
+    OnState(from, *state, {now, actions});
   }
 }
 
-void GossipMember::OnCopy(const MemberId& from, const Copy& copy,
-                          const Call& call) {
+void GossipMember::OnState(const MemberId& from, const StateOffer& offer,
+                           const Call& call) {
   if (has_state_) return;
   has_state_ = true;
-  next_ = std::max(next_, copy.next);
-  call.actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
+  next_ = std::max(next_, offer.next);
+  call.actions.push_back(TakeState{from, offer.next, offer.state_hash});
 }
 
 void GossipMember::OnParameters(int64_t step, uint64_t hash, Instant now,

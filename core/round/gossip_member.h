@@ -83,7 +83,8 @@ struct EndExchange {
 };
 
 // A SendMessage with a ParameterOffer takes this member's parameters along.
-using GossipAction = std::variant<SendMessage, EndExchange, TakeCopy, SendCopy>;
+using GossipAction =
+    std::variant<SendMessage, EndExchange, TakeState, OfferState>;
 using GossipActions = std::vector<GossipAction>;
 
 // The machine (state, event, now) -> (state, actions).  Any message may be
@@ -176,7 +177,7 @@ class GossipMember {
   void TakeOffer(const ParameterOffer& offer, Verdict bytes, const Call& call);
   void OnAnswer(const MemberId& from, const ParameterAnswer& answer,
                 const Call& call);
-  void OnCopy(const MemberId& from, const Copy& copy, const Call& call);
+  void OnState(const MemberId& from, const StateOffer& offer, const Call& call);
   // Answers the members that wait for a step that this one has reached or
   // passed.
   void AnswerEarly(const Call& call);
@@ -199,7 +200,7 @@ class GossipMember {
   std::map<MemberId, Memory> memory_;
   std::map<MemberId, PartnerWait> waits_;
   std::set<MemberId> dead_;
-  Instant asked_;  // for a copy
+  Instant asked_;  // for a state
 };
 
 }  // namespace paceline

@@ -68,9 +68,9 @@ struct Text {
     return absl::StrCat("level at step ", m.result.step);
   }
   std::string operator()(const LevelDone&) const { return "level"; }
-  std::string operator()(const CopyRequest&) const { return "copy wanted"; }
-  std::string operator()(const Copy& m) const {
-    return absl::StrCat("copy after ", m.next, " steps");
+  std::string operator()(const StateRequest&) const { return "state wanted"; }
+  std::string operator()(const StateOffer& m) const {
+    return absl::StrCat("state after ", m.next, " steps");
   }
   std::string operator()(const ParameterOffer& m) const {
     return absl::StrCat("parameters of step ", m.step);

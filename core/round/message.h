@@ -1,5 +1,5 @@
 // Messages that the members of a group send each other.  They are values;
-// payloads (parts, results, copies of the state) travel beside them.
+// payloads (parts, results) travel beside them.
 #pragma once
 
 #include <cstdint>
@@ -98,7 +98,7 @@ struct Committed {
   RoundResult result;
 };
 
-// Answers a question about a step long past: only a copy of the state helps.
+// Answers a question about a step long past: only the whole state helps.
 struct TooOld {
   int64_t step = 0;
 };
@@ -128,10 +128,11 @@ struct Level {
 // The leveller tells all that the view is level, so that rounds go on.
 struct LevelDone {};
 
-// A joiner asks a donor for its state, and the donor sends it.
-struct CopyRequest {};
-struct Copy {
-  int64_t next = 0;        // the steps that are in it
+// A joiner asks a donor for its state.  The donor answers that its state after
+// `next` steps can be fetched from it, piece by piece.
+struct StateRequest {};
+struct StateOffer {
+  int64_t next = 0;
   uint64_t last_hash = 0;  // of the last one's result
   uint64_t state_hash = 0;
 };
@@ -159,9 +160,10 @@ struct ParameterAnswer {
   Verdict verdict = Verdict::kTaken;
 };
 
-using Body = std::variant<PartOffer, Want, Spread, Hold, Commit, Committed,
-                          TooOld, Answer, Fetch, Fetched, Level, LevelDone,
-                          CopyRequest, Copy, ParameterOffer, ParameterAnswer>;
+using Body =
+    std::variant<PartOffer, Want, Spread, Hold, Commit, Committed, TooOld,
+                 Answer, Fetch, Fetched, Level, LevelDone, StateRequest,
+                 StateOffer, ParameterOffer, ParameterAnswer>;
 
 struct RoundMessage {
   int64_t attempt = 0;

@@ -16,8 +16,8 @@ bool IsOfLevelling(const Body& body) {
 
 // Messages of joiners and of members that lack results hold in every view.
 bool IsOfAnyView(const Body& body) {
-  return std::holds_alternative<CopyRequest>(body) ||
-         std::holds_alternative<Copy>(body) ||
+  return std::holds_alternative<StateRequest>(body) ||
+         std::holds_alternative<StateOffer>(body) ||
          std::holds_alternative<Committed>(body) ||
          std::holds_alternative<TooOld>(body) ||
          std::holds_alternative<Want>(body);
@@ -176,7 +176,7 @@ void RoundMember::Join(const MemberId& donor, Instant now,
                        RoundActions& actions) {
   donor_ = donor;
   if (phase_ == Phase::kListening) {
-    Send(donor, CopyRequest{}, {now, actions});
+    Send(donor, StateRequest{}, {now, actions});
   }
 }
 
@@ -278,7 +278,7 @@ void RoundMember::Repeat(const Call& call) {
     case Phase::kListening:
       // A member that is excluded from its view waits for its end.
       if (!donor_.worker.assigned() || view_.has_value()) return;
-      if (state_hash_ == 0) return Send(donor_, CopyRequest{}, call);
+      if (state_hash_ == 0) return Send(donor_, StateRequest{}, call);
       return Send(donor_, Want{next_, 0}, call);
     case Phase::kLevelling:
       if (is_leveller() && leveller_->phase() != Leveller::Phase::kAsking) {
@@ -324,29 +324,30 @@ void RoundMember::On(const MemberId&, const Committed& committed,
 
 void RoundMember::On(const MemberId& from, const TooOld& old,
                      const Call& call) {
-  if (old.step == next_) Send(from, CopyRequest{}, call);
+  if (old.step == next_) Send(from, StateRequest{}, call);
 }
 
-void RoundMember::On(const MemberId& from, const CopyRequest&,
+void RoundMember::On(const MemberId& from, const StateRequest&,
                      const Call& call) {
-  if (phase_ != Phase::kListening) call.actions.push_back(SendCopy{from});
+  if (phase_ != Phase::kListening) call.actions.push_back(OfferState{from});
 }
 
-void RoundMember::On(const MemberId& from, const Copy& copy, const Call& call) {
-  // The results in a copy are final; so was the step that is held here.
+void RoundMember::On(const MemberId& from, const StateOffer& offer,
+                     const Call& call) {
+  // The results in a state are final; so was the step that is held here.
   const bool first = state_hash_ == 0 && phase_ == Phase::kListening;
-  if (!first && copy.next <= next_) return;
-  next_ = state_steps_ = copy.next;
+  if (!first && offer.next <= next_) return;
+  next_ = state_steps_ = offer.next;
   applied_.reset();
-  state_hash_ = copy.state_hash;
-  last_hash_ = copy.last_hash;
+  state_hash_ = offer.state_hash;
+  last_hash_ = offer.last_hash;
   part_.clear();
   shards_.clear();
   held_.reset();
   gathers_.clear();
   holds_.clear();
   recent_.clear();
-  call.actions.push_back(TakeCopy{from, copy.next, copy.state_hash});
+  call.actions.push_back(TakeState{from, offer.next, offer.state_hash});
   if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(call);
 }
 

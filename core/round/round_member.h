@@ -34,7 +34,7 @@ struct RoundOptions {
 // --- Actions for the caller, in this order ----------------------------------
 
 // Send this to one member, with its bytes: the shard of a PartOffer, the sum of
-// a Spread or a whole result, the state of a Copy.  May get lost.
+// a Spread or a whole result.  May get lost.
 struct SendMessage {
   MemberId to;
   RoundMessage message;
@@ -62,20 +62,20 @@ struct ReportMismatch {
   int64_t step = 0;
   std::map<MemberId, uint64_t> state_hashes;
 };
-// Take this state over: it has `next` steps in it.
-struct TakeCopy {
+// Take the state over that a StateOffer named: it has `next` steps in it.
+struct TakeState {
   MemberId from;
   int64_t next = 0;
   uint64_t state_hash = 0;
 };
-// Send the asking joiner the state as it is now.
-struct SendCopy {
+// Offer the asking joiner the state as it is now.
+struct OfferState {
   MemberId to;
 };
 
 // `struct`: rule.h has a function of that name.
 using RoundAction = std::variant<SendMessage, struct Aggregate, Apply, Suspect,
-                                 ReportMismatch, TakeCopy, SendCopy>;
+                                 ReportMismatch, TakeState, OfferState>;
 using RoundActions = std::vector<RoundAction>;
 
 // The machine (state, event, now) -> (state, actions).  Any message may be
@@ -89,7 +89,7 @@ class RoundMember {
     kRunning,
   };
 
-  // next: steps that its state has in it.  A joiner asks a donor for a copy
+  // next: steps that its state has in it.  A joiner asks a donor for its state
   // (Join) before anything else.
   RoundMember(const RoundOptions& options, MemberId self, int64_t next,
               uint64_t state_hash);
@@ -98,6 +98,7 @@ class RoundMember {
   // A view of this group, from the coordinator.  Older ones change nothing.
   // The member adopts it before it answers anything.
   void OnView(const View& view, Instant now, RoundActions& actions);
+  // The state that a StateOffer names has come before the offer does.
   void OnMessage(const RoundMessage& message, Instant now,
                  RoundActions& actions);
   // This member's gradient of the next step, one offer a shard; samples 0:
@@ -178,8 +179,8 @@ class RoundMember {
   // Rounds ignore messages of gossip.
   void On(const MemberId&, const ParameterOffer&, const Call&) {}
   void On(const MemberId&, const ParameterAnswer&, const Call&) {}
-  void On(const MemberId& from, const CopyRequest& request, const Call& call);
-  void On(const MemberId& from, const Copy& copy, const Call& call);
+  void On(const MemberId& from, const StateRequest& request, const Call& call);
+  void On(const MemberId& from, const StateOffer& offer, const Call& call);
 
   // Member.
   bool is_counted() const;  // in the next step

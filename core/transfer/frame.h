@@ -44,7 +44,7 @@ struct TensorMeta {
 
 // Names the bytes beside a round's message, as paceline.v1.PayloadKey.
 struct PayloadKey {
-  enum class Kind : uint8_t { kPart = 1, kResult = 2, kState = 3 };
+  enum class Kind : uint8_t { kPart = 1, kResult = 2 };
   Kind kind = Kind::kPart;
   int64_t step = 0;
   int32_t shard = 0;

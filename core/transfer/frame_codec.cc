@@ -100,7 +100,7 @@ uint64_t MostOf(BatchPhase) { return static_cast<int>(BatchPhase::kEvaluate); }
 uint64_t MostOf(DType) { return kDTypes - 1; }
 uint64_t MostOf(Codec) { return static_cast<int>(Codec::kInt8); }
 uint64_t MostOf(PayloadKey::Kind) {
-  return static_cast<int>(PayloadKey::Kind::kState);
+  return static_cast<int>(PayloadKey::Kind::kResult);
 }
 
 constexpr uint64_t kAnyNumber = std::numeric_limits<uint64_t>::max();

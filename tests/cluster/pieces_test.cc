@@ -1,6 +1,7 @@
 // Pieces between workers, over real sockets.
 #include "tests/support/pieces.h"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -111,6 +112,22 @@ class PiecesTest : public testing::Test {
   CancelToken cancel_;
   PieceClient client_{store_};
 };
+
+// In gossip each member deposits a state of its own under the same cut.
+TEST_F(PiecesTest, TakesNothingFromItsOwnStoreWhereOnlyTheSourceCounts) {
+  Holder a(1);
+  a.Hold(0, 3);
+  for (int layer = 0; layer < 3; ++layer) {
+    std::string other = StateOf(layer);
+    std::reverse(other.begin(), other.end());
+    store_.Deposit(kJob, {MakePiece(kCut, layer, other)});
+  }
+  PieceWant want = Want(3, {a.Source(0, 3)});
+
+  want.from_store = false;
+
+  ExpectGathered(want);
+}
 
 TEST_F(PiecesTest, GathersACutFromSeveralWorkersAndItsOwnStore) {
   Holder a(1);

@@ -7,6 +7,7 @@
 #include "core/weights/adapters.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
+#include "tests/support/pipeline/whole_state.h"
 #include "tests/torch/plain_models.h"
 #include "tests/torch/script_experiment.h"
 #include "worker/torch/tensor_bridge.h"
@@ -94,7 +95,7 @@ TEST_P(FineTuning, HasStateAndGradientsOfWhatTrainsAlone) {
   options.layers = {0, static_cast<int>(model.layers.size())};
   options.train = experiment_.job.train;
   EXPECT_EQ(UpdateBytes(options),
-            static_cast<int64_t>(engine->StateBytes()) - weights +
+            static_cast<int64_t>(WholeStateOf(*engine).size()) - weights +
                 static_cast<int64_t>(trained * sizeof(float)));
 }
 

@@ -46,6 +46,21 @@ TEST(PieceStore, SaysWhatItHoldsAsRangesOfLayers) {
   EXPECT_EQ(store.Find(JobId{9}, {{1, 10}, 4}), nullptr);
 }
 
+// No attempt may begin with them: their state is not confirmed.
+TEST(PieceStore, FindsWhatIsOfferedWhileItIsKeptAndDoesNotSayThatItHoldsIt) {
+  PieceStore store;
+  PiecePtr offered = MakePiece({1, 10}, 0, "offered");
+
+  store.Offer(kJob, {offered});
+  EXPECT_EQ(TextOf(store.Find(kJob, {{1, 10}, 0})), "offered");
+  EXPECT_THAT(store.Holdings(), IsEmpty());
+  store.Deposit(kJob, {MakePiece({1, 10}, 0, "held")});
+  EXPECT_EQ(TextOf(store.Find(kJob, {{1, 10}, 0})), "held");
+  store.Offer(kJob, {MakePiece({1, 11}, 0, "nobody keeps it")});
+
+  EXPECT_EQ(store.Find(kJob, {{1, 11}, 0}), nullptr);
+}
+
 TEST(PieceStore, RefusesPiecesOfOthersBeyondItsRoomAndNeverItsOwn) {
   PieceStore store(/*most_bytes=*/10);
   store.Deposit(kJob, {MakePiece({1, 1}, 0, "twelve bytes")});

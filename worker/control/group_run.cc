@@ -63,8 +63,8 @@ class GroupRun final : public WorkerRun {
   }
 
   const RunContext run_;
-  // Members of the first view begin with the order's base, joiners with a copy
-  // of another member's state.
+  // Members of the first view begin with the order's base, joiners with another
+  // member's state.
   bool begins_ = false;
   // As GroupOrder has them, in the newest one.
   std::atomic<int64_t> deposit_every_{0};
@@ -307,7 +307,6 @@ absl::StatusOr<RoundExchangeOptions> GroupRun::ExchangeOptions() {
   PACELINE_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
                             engine_->FlatGradient());
   options.values = gradient.size();
-  options.state_bytes = engine_->StateBytes();
   options.total_steps = source_->total_steps();
   options.next = begins_ ? run_.order.base.step : 0;
   options.state_hash = engine_->StateHash();
@@ -341,6 +340,16 @@ absl::Status GroupRun::TakeTurns() {
     run_.recorder.SetPhase(v1::RunState::PHASE_DONE);
     return absl::OkStatus();
   };
+  const StageEngines engines = {{0, engine_.get()}};
+  const auto offer = [this, &engines](int64_t steps) {
+    std::vector<PiecePtr> state = CopyState(run_, engines, steps);
+    if (run_.pieces != nullptr) run_.pieces->Offer(run_.order.fence.job, state);
+    return state;
+  };
+  const auto fetch = [this, &engines](int64_t steps, PieceSource source) {
+    source.layers = {0, static_cast<int>(run_.model.layers.size())};
+    return FetchCut(run_, engines, {run_.order.fence.attempt, steps}, {source});
+  };
   const MemberParts parts{
       *engine_,
       *source_,
@@ -351,7 +360,9 @@ absl::Status GroupRun::TakeTurns() {
       run_.cancel,
       on_done,
       upload,
-      [this](int64_t steps, bool took_over) { OnState(steps, took_over); }};
+      [this](int64_t steps, bool took_over) { OnState(steps, took_over); },
+      offer,
+      fetch};
   if (gossip_ != nullptr) {
     return GossipRunner(std::move(options), parts, *gossip_).Run();
   }

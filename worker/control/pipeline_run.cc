@@ -7,6 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "core/base/errors.h"
+#include "core/job/aggregation.h"
 #include "core/job/job_model.h"
 #include "core/obs/log.h"
 #include "core/recover/run_state.h"
@@ -476,23 +477,34 @@ absl::Status TakeInputs(const RunContext& run, const v1::Inputs& inputs) {
   return absl::OkStatus();
 }
 
-// The state of a layer holds what the layer borrows, so that no tied value has
-// to be shared here.
-absl::Status RestoreBase(const RunContext& run, const StageEngines& engines) {
-  const RunOrder& order = run.order;
+absl::StatusOr<std::vector<PiecePtr>> FetchCut(
+    const RunContext& run, const StageEngines& engines, Cut cut,
+    const std::vector<PieceSource>& sources) {
   if (run.exchange == nullptr) {
     return absl::UnimplementedError("this worker keeps no pieces");
   }
-  PieceWant want{order.fence.job, order.base, {}, order.sources};
+  // Members that gossip have states of their own.  Only the one of the process
+  // that is named counts, even if this worker has deposited that cut too.
+  const bool from_store =
+      !IsGossip(run.order.spec) ||
+      (!sources.empty() && sources.front().holder.worker == run.self);
+  PieceWant want{run.order.fence.job, cut, {}, sources, from_store};
   for (const auto& [first, engine] : engines) {
     int layer = first;
     for (const ScatteredBytes& state : engine->State()) {
       want.bytes[layer++] = static_cast<int64_t>(state.size());
     }
   }
+  return run.exchange->Gather(want, run.cancel);
+}
+
+// The state of a layer holds what the layer borrows, so that no tied value has
+// to be shared here.
+absl::Status RestoreBase(const RunContext& run, const StageEngines& engines) {
+  const RunOrder& order = run.order;
   const Instant began = run.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(const std::vector<PiecePtr> pieces,
-                            run.exchange->Gather(want, run.cancel));
+                            FetchCut(run, engines, order.base, order.sources));
   run.recorder.SetFetched(run.clock.Now() - began);
   auto next = pieces.begin();
   for (const auto& [first, engine] : engines) {

@@ -105,8 +105,14 @@ absl::Status ReadWeightInputs(const RunContext& run, v1::Inputs& inputs);
 // Others than the job began with must not reach the first step.
 absl::Status TakeInputs(const RunContext& run, const v1::Inputs& inputs);
 
+// Fetches the engines' pieces of `cut`.
+// Errors: Unimplemented  this worker keeps no pieces
+//         those of PieceExchange::Gather()
+absl::StatusOr<std::vector<PiecePtr>> FetchCut(
+    const RunContext& run, const StageEngines& engines, Cut cut,
+    const std::vector<PieceSource>& sources);
 // Brings the engines to the base of the order, which has one, and deposits it
-// under the order's attempt.  Errors: those of PieceExchange::Gather()
+// under the order's attempt.  Errors: those of FetchCut()
 absl::Status RestoreBase(const RunContext& run, const StageEngines& engines);
 // Copies the state, which has `step` steps.
 std::vector<PiecePtr> CopyState(const RunContext& run,

@@ -105,12 +105,21 @@ absl::Status PieceStore::Put(JobId job, PiecePtr piece) {
   return admitted;
 }
 
+void PieceStore::Offer(JobId job, absl::Span<const PiecePtr> pieces) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(offers_,
+                [](const auto& each) { return each.second.expired(); });
+  for (const PiecePtr& piece : pieces) offers_[{job, piece->piece}] = piece;
+}
+
 PiecePtr PieceStore::Find(JobId job, const Piece& piece) const {
   absl::MutexLock lock(&mutex_);
-  const auto found = jobs_.find(job);
-  if (found == jobs_.end()) return nullptr;
-  const auto held = found->second.pieces.find(piece);
-  return held == found->second.pieces.end() ? nullptr : held->second;
+  if (const auto found = jobs_.find(job); found != jobs_.end()) {
+    const auto held = found->second.pieces.find(piece);
+    if (held != found->second.pieces.end()) return held->second;
+  }
+  const auto offer = offers_.find({job, piece});
+  return offer == offers_.end() ? nullptr : offer->second.lock();
 }
 
 PieceStore::Deposited PieceStore::NextDeposit(

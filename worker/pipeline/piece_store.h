@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -86,6 +87,10 @@ class PieceStore {
   // be had.
   void Decline();
 
+  // Has Find() find these too, until the caller lets go of them.  They do not
+  // count as held: other workers fetch them, but no attempt begins with them.
+  void Offer(JobId job, absl::Span<const PiecePtr> pieces);
+
   PiecePtr Find(JobId job, const Piece& piece) const;  // null: not here
 
   // The newest deposit of each layer is numbered.
@@ -146,6 +151,8 @@ class PieceStore {
 
   mutable absl::Mutex mutex_;
   std::map<JobId, Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<JobId, Piece>, std::weak_ptr<const StoredPiece>> offers_
+      ABSL_GUARDED_BY(mutex_);
   int64_t deposits_ ABSL_GUARDED_BY(mutex_) = 0;
   Stats stats_ ABSL_GUARDED_BY(mutex_);
   bool declines_ ABSL_GUARDED_BY(mutex_) = false;
@@ -163,6 +170,7 @@ struct PieceWant {
   Cut cut;
   std::map<int, int64_t> bytes;  // [layer]: all that are wanted
   std::vector<PieceSource> sources;
+  bool from_store = true;  // those in this worker's store need no source
 };
 
 // Thread-safe.

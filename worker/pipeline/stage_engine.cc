@@ -35,14 +35,6 @@ absl::Status CheckTokens(absl::Span<const int64_t> tokens, int64_t vocabulary) {
   return absl::OkStatus();
 }
 
-absl::Status CheckStateBytes(const std::string& whose, size_t got,
-                             size_t need) {
-  if (got == need) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a copy of the state of ", whose, " has ", got, " bytes, need ", need,
-      ": it is of another model or optimizer"));
-}
-
 absl::Status NotFlat() {
   return absl::FailedPreconditionError(
       "this engine was made for a pipeline, not for data parallelism");
@@ -209,22 +201,6 @@ void ScatteredBytes::CopyFrom(const uint8_t* from) const {
   }
 }
 
-size_t StageEngine::StateBytes() const {
-  size_t bytes = 0;
-  for (const ScatteredBytes& layer : State()) bytes += layer.size();
-  return bytes;
-}
-
-absl::Status StageEngine::CopyState(absl::Span<uint8_t> to) const {
-  PACELINE_RETURN_IF_ERROR(
-      CheckStateBytes("all layers", to.size(), StateBytes()));
-  for (const ScatteredBytes& layer : State()) {
-    layer.CopyTo(to.data());
-    to.remove_prefix(layer.size());
-  }
-  return absl::OkStatus();
-}
-
 uint64_t StageEngine::StateHash() const {
   Checksum checksum;
   for (const ScatteredBytes& layer : State()) {
@@ -233,17 +209,6 @@ uint64_t StageEngine::StateHash() const {
     }
   }
   return checksum.Digest();
-}
-
-absl::Status StageEngine::RestoreState(absl::Span<const uint8_t> whole) {
-  PACELINE_RETURN_IF_ERROR(
-      CheckStateBytes("all layers", whole.size(), StateBytes()));
-  std::vector<absl::Span<const uint8_t>> layers;
-  for (const ScatteredBytes& layer : State()) {
-    layers.push_back(whole.first(layer.size()));
-    whole.remove_prefix(layer.size());
-  }
-  return RestoreState(layers);
 }
 
 absl::Status StageEngine::RestoreState(
@@ -255,9 +220,11 @@ absl::Status StageEngine::RestoreState(
                      state.size()));
   }
   for (size_t i = 0; i < state.size(); ++i) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckStateBytes(absl::StrCat("layer ", i, " of the stage"),
-                        layers[i].size(), state[i].size()));
+    if (layers[i].size() == state[i].size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a copy of the state of layer ", i, " of the stage has ",
+                     layers[i].size(), " bytes, need ", state[i].size(),
+                     ": it is of another model or optimizer"));
   }
   DropStep();
   state = State();  // forwards that are dropped had some of it

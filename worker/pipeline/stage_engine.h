@@ -211,21 +211,15 @@ class StageEngine {
   // An engine that stashes gives buffers as they were before the forwards that
   // wait for their backward: a run that goes on from the state repeats these.
   virtual std::vector<ScatteredBytes> State() const = 0;
-  // The same of all layers, one after the other.
-  size_t StateBytes() const;
-  // Errors: InvalidArgument  not of StateBytes()
-  absl::Status CopyState(absl::Span<uint8_t> to) const;
-  // XXH3-64 of the same bytes, without a copy.
+  // XXH3-64 of the same bytes of all layers, one after the other.
   uint64_t StateHash() const;
 
   // Overwrites the state.  Drops the open step, as AbandonStep().
   //   layers  one entry a layer of this stage
-  //   whole   as CopyState() gives it
   // Errors (nothing was written):
   //   InvalidArgument  not as many layers, or a layer of another size
   absl::Status RestoreState(
       const std::vector<absl::Span<const uint8_t>>& layers);
-  absl::Status RestoreState(absl::Span<const uint8_t> whole);
   // Drops what was computed of the open step: forwards kept, the sum.  An
   // engine that stashes keeps its newest version alone, as version 0.
   void AbandonStep() { DropStep(); }

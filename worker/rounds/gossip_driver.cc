@@ -77,16 +77,18 @@ void GossipDriver::OnMessage(const RoundMessage& message,
   Verdict bytes = Verdict::kTaken;
   if (const auto* offer = std::get_if<ParameterOffer>(&message.body)) {
     bytes = Look(message.from, *offer, payload);
-  } else if (const auto* copy = std::get_if<Copy>(&message.body)) {
-    if (member_->has_state()) return;  // a repeated copy
-    if (!IsGoodCopy(message, *copy, payload)) return;
-    state_ = std::move(payload);
+  } else if (std::holds_alternative<StateOffer>(message.body)) {
+    return FetchState(message);
   } else if (!std::holds_alternative<ParameterAnswer>(message.body) &&
-             !std::holds_alternative<CopyRequest>(message.body)) {
+             !std::holds_alternative<StateRequest>(message.body)) {
     return Refuse(message, "members of this job gossip and have no rounds");
   }
   member_->OnMessage(message, bytes, parts_.clock.Now(), actions_);
   Settle();
+}
+
+void GossipDriver::Give(const RoundMessage& message) {
+  member_->OnMessage(message, Verdict::kTaken, parts_.clock.Now(), actions_);
 }
 
 // Checks each offer once, however often it is repeated.
@@ -213,8 +215,8 @@ void GossipDriver::Count(const EndExchange& end) {
 
 void GossipDriver::Publish() {
   if (!member_.has_value()) return;
-  // A joiner that is a member has taken its copy.
-  copies_.Drop([this](const MemberId& joiner, int64_t) {
+  // A joiner that is a member has taken its state.
+  DropFetching([this](const MemberId& joiner) {
     return member_->view().has_value() && Contains(*member_->view(), joiner);
   });
   GossipTold told;

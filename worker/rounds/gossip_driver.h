@@ -67,6 +67,7 @@ class GossipDriver final
   void Begin(bool counted) override;
   void OnWorkers(const std::set<MemberId>& there) override;
   void OnPeer(const MemberId& peer, bool up, Instant now) override;
+  void Give(const RoundMessage& message) override;
   void Settle() override;
   RoundStats& stats() override { return stats_; }
 
@@ -77,7 +78,7 @@ class GossipDriver final
   using GroupDriver::Do;
   void Do(const SendMessage& action);
   void Do(const EndExchange& action);
-  void Do(const TakeCopy& action) { PushRestore(action); }
+  void Do(const TakeState& action) { PushRestore(action); }
   void Count(const EndExchange& end);
   void Publish();
 

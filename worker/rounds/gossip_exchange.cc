@@ -46,7 +46,6 @@ void GossipExchange::Meet(OwnParameters own) {
 absl::Status GossipExchange::CheckPayload(const MemberId& from,
                                           const PayloadKey& key,
                                           size_t bytes) const {
-  const bool state = key.kind == PayloadKey::Kind::kState;
   if (key.kind == PayloadKey::Kind::kResult) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", from.worker.value, " sends the result of step ", key.step,
@@ -57,13 +56,12 @@ absl::Status GossipExchange::CheckPayload(const MemberId& from,
         "worker ", from.worker.value, " sends bytes of step ", key.step,
         ", shard ", key.shard, ": parameters are shard 0 of a step that is"));
   }
-  const size_t expected =
-      state ? options_.state_bytes : options_.values * sizeof(float);
+  const size_t expected = options_.values * sizeof(float);
   if (bytes == expected && bytes > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "worker ", from.worker.value, " sends ", bytes, " bytes of ",
-      state ? "state" : "parameters", " for step ", key.step, ", where ",
-      expected, " belong: it computes another model, or in another dtype"));
+      "worker ", from.worker.value, " sends ", bytes,
+      " bytes of parameters for step ", key.step, ", where ", expected,
+      " belong: it computes another model, or in another dtype"));
 }
 
 absl::StatusOr<std::shared_ptr<RoundPayload>> GossipExchange::OnPayload(
@@ -74,12 +72,8 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> GossipExchange::OnPayload(
     });
     return bad;
   }
-  const RoundTurns::State known = turns_.state();
-  const bool of_use = key.kind == PayloadKey::Kind::kState
-                          ? !known.has_state
-                          : key.step >= known.next;
-  if (!of_use) return nullptr;
-  return store_.Incoming(from, key, bytes);
+  if (key.step < turns_.state().next) return nullptr;
+  return store_.Incoming(from, key);
 }
 
 }  // namespace paceline

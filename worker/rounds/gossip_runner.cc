@@ -36,6 +36,16 @@ absl::Status GossipRunner::Take(RoundTurn& turn) {
   }
 }
 
+// Until it has met, its state is not the one that it deposits after the step:
+// one cut would have two states.
+void GossipRunner::OfferState(RoundTurn turn) {
+  if (meeting_) {
+    offer_ = std::move(turn);
+  } else {
+    MemberRunner::OfferState(std::move(turn));
+  }
+}
+
 // --- Its own update ---------------------------------------------------------
 
 absl::Status GossipRunner::Train(const RoundTurn& turn) {
@@ -62,7 +72,7 @@ absl::Status GossipRunner::ComputeShare(const std::vector<int>& own,
   parts_.source.Prepare(batch_, own);
   for (const int micro_batch : own) {
     PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    PACELINE_RETURN_IF_ERROR(CopyIfAsked());
+    OfferIfAsked();
     PACELINE_RETURN_IF_ERROR(
         ComputeMicroBatch(batch_, micro_batch, faults, nullptr));
   }
@@ -141,6 +151,7 @@ absl::Status GossipRunner::Meet(const RoundTurn& turn) {
     PACELINE_RETURN_IF_ERROR(Average(turn.theirs));
   }
   parts_.on_state(turn.step + 1, /*took_over=*/false);
+  if (offer_.has_value()) OfferState(*std::exchange(offer_, {}));
   const int64_t own = losses_.samples;
   // Estimated from this member's own micro-batches: others' are not known here.
   const int64_t all =

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ class GossipRunner final : public MemberRunner {
   // MemberRunner.
   absl::Status Take(RoundTurn& turn) override;
   absl::Duration longest_wait() const override;
+  void OfferState(RoundTurn turn) override;
 
   absl::Status Train(const RoundTurn& turn);
   absl::Status ComputeShare(const std::vector<int>& own,
@@ -40,6 +42,7 @@ class GossipRunner final : public MemberRunner {
 
   GossipExchange& exchange_;
   bool meeting_ = false;
+  std::optional<RoundTurn> offer_;  // until it has met
   // The batch of the step that is open.
   BatchInfo batch_;
   size_t share_ = 0;  // micro-batches

@@ -1,6 +1,6 @@
 // GroupDriver is what a member's driver has in common in rounds and in gossip:
-// it follows the group's views, finds a donor while it listens, sends copies of
-// its state, and ticks the state machine.
+// it follows the group's views, finds a donor while it listens, offers its
+// state to joiners, and ticks the state machine.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -25,6 +27,7 @@
 #include "core/round/round_member.h"
 #include "core/round/view.h"
 #include "core/transfer/checksum.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/rounds/parts/round_event_log.h"
 #include "worker/rounds/parts/round_payload.h"
 #include "worker/rounds/parts/round_store.h"
@@ -48,7 +51,6 @@ struct RoundExchangeOptions {
   MemberId self;
   AggregationSpec aggregation;  // of the job; not mode none
   size_t values = 0;            // float32 of the gradient
-  size_t state_bytes = 0;       // of the engine's state
   // The most bytes of results that may wait for the compute thread.  With more,
   // and with more than kLeastUnapplied results, this member holds no further
   // result: the others wait for it.
@@ -104,7 +106,11 @@ class GroupDriver {
     links_.Retain(group.workers);
     std::set<MemberId> there;
     for (const GroupWorker& worker : group.workers) there.insert(worker.id);
-    copies_.Retain(there);
+    const auto is_gone = [&there](const MemberId& id) {
+      return there.count(id) == 0;
+    };
+    std::erase_if(wanted_, is_gone);
+    DropFetching(is_gone);
     std::erase_if(heard_, [&there](const auto& each) {
       return there.count(each.first) == 0;
     });
@@ -134,12 +140,17 @@ class GroupDriver {
     Settle();
   }
 
-  // A copy of the state after `next` steps is ready for the members that asked.
-  void OnStateCopied(int64_t next, uint64_t state_hash,
-                     std::shared_ptr<RoundPayload> state) {
+  // The compute thread has answered a kOffer or a kFetch.
+  void OnState(RoundTurn turn) {
     if (!member_.has_value()) return;
-    copies_.OnCopied(Message(Copy{next, HashAfter(next), state_hash}),
-                     std::move(state));
+    if (turn.kind == RoundTurn::Kind::kFetch) return OnFetched(turn);
+    offer_ = {turn.step, HashAfter(turn.step), turn.state_hash};
+    offered_ = std::move(turn.state);
+    for (const MemberId& to : std::exchange(wanted_, {})) {
+      SendOffer(to);
+      Log(LogLevel::kInfo, "offers a joiner the state",
+          {{"worker", to.worker.value}, {"step", turn.step}});
+    }
   }
 
   void OnTick() {
@@ -164,10 +175,7 @@ class GroupDriver {
   // options outlives this.
   GroupDriver(const RoundExchangeOptions& options,
               const GroupDriverParts& parts)
-      : options_(options),
-        parts_(parts),
-        copies_(parts.transport, parts.turns),
-        ticked_(parts.clock.Now()) {}
+      : options_(options), parts_(parts), ticked_(parts.clock.Now()) {}
 
   // The first group has come: makes member_.  counted: it is in the first view.
   virtual void Begin(bool counted) = 0;
@@ -176,6 +184,8 @@ class GroupDriver {
   virtual void OnWorkers(const std::set<MemberId>& /*there*/) {}
   virtual void OnNewView(const View& /*view*/, Instant /*now*/) {}
   virtual void OnPeer(const MemberId& peer, bool up, Instant now) = 0;
+  // Passes an offer, whose state has come, to the state machine.
+  virtual void Give(const RoundMessage& offer) = 0;
   // Carries out the actions of the state machine.
   virtual void Settle() = 0;
   // RoundResult::hash() of the last of these steps; 0: not known.
@@ -202,34 +212,55 @@ class GroupDriver {
          {"why", why}});
   }
 
-  // Whether the payload is the state that `copy` names.  A copy whose bytes
-  // were dropped on their way does not count as refused: the sender repeats it.
-  bool IsGoodCopy(const RoundMessage& message, const Copy& copy,
-                  const std::shared_ptr<RoundPayload>& payload) {
-    if (payload == nullptr || copy.state_hash == 0) return false;
-    if (payload->size() == options_.state_bytes &&
-        HashBytes(payload->bytes()) == copy.state_hash) {
-      return true;
+  // Has the compute thread fetch the state that `message` offers, unless it
+  // fetches one already or has as many steps.
+  void FetchState(const RoundMessage& message) {
+    const auto& offer = std::get<StateOffer>(message.body);
+    const RoundTurns::State known = parts_.turns.state();
+    if (fetches_ || (known.has_state && offer.next <= known.next)) return;
+    for (const GroupWorker& worker : group_.workers) {
+      if (worker.id != message.from) continue;
+      fetches_ = true;
+      RoundTurn turn;
+      turn.kind = RoundTurn::Kind::kFetch;
+      turn.step = offer.next;
+      turn.offer = message;
+      turn.source = {{}, worker.id, worker.address};
+      parts_.turns.Push(std::move(turn));
     }
-    ++stats().refused_results;
-    Log(LogLevel::kWarn, "a copy of the state was refused: another hash",
-        {{"worker", message.from.worker.value}, {"step", copy.next}});
-    return false;
   }
 
-  // Hands the copy that has come to the compute thread.
-  void PushRestore(const TakeCopy& copy) {
+  // Hands the state that has come to the compute thread.
+  void PushRestore(const TakeState& action) {
     RoundTurn turn;
     turn.kind = RoundTurn::Kind::kRestore;
-    turn.step = copy.next;
-    turn.state = std::exchange(state_, nullptr);
-    turn.state_hash = copy.state_hash;
-    parts_.store.ForgetState();
+    turn.step = action.next;
+    turn.state = std::exchange(state_, {});
+    turn.state_hash = action.state_hash;
     parts_.turns.Push(std::move(turn));
   }
 
-  void Do(const SendCopy& action) {
-    copies_.OnWanted(action.to, heard_[action.to], member_->next());
+  // A joiner gets the same offer again until it has that state, and while no
+  // newer state exists, since it would fetch a new one from its first
+  // byte.  Else the compute thread makes a new one.
+  void Do(const OfferState& action) {
+    if (!offered_.empty() &&
+        (offer_.next == member_->next() || fetching_.count(action.to) > 0)) {
+      return SendOffer(action.to);
+    }
+    const bool asked = !wanted_.empty();
+    wanted_.insert(action.to);
+    if (asked) return;
+    RoundTurn turn;
+    turn.kind = RoundTurn::Kind::kOffer;
+    parts_.turns.Push(std::move(turn));
+  }
+
+  // These joiners fetch nothing any more.  The last one lets go of the state:
+  // it is as large as the model and its optimizer.
+  void DropFetching(const std::function<bool(const MemberId&)>& is_over) {
+    std::erase_if(fetching_, is_over);
+    if (fetching_.empty()) offered_.clear();
   }
 
   // Marks the report as changed, if `told` is new or report_changed_ is set.
@@ -246,14 +277,43 @@ class GroupDriver {
   std::optional<Member> member_;  // from the first group on
   Actions actions_;
   GroupOrder group_;
-  std::shared_ptr<RoundPayload> state_;  // of a Copy that is being taken
-  std::map<MemberId, int64_t> heard_;    // committed_through, newest
-  StateCopies copies_;
+  std::vector<PiecePtr> state_;        // of an offer that is being taken
+  std::map<MemberId, int64_t> heard_;  // committed_through, newest
+  StateOffer offer_;                   // of offered_
+  std::vector<PiecePtr> offered_;      // empty: nobody fetches it
   PeerLinks links_;
   Told told_;
   bool report_changed_ = false;
 
  private:
+  void SendOffer(const MemberId& to) {
+    fetching_.insert(to);
+    parts_.transport.Send(to, Message(offer_), {}, nullptr);
+  }
+
+  // The state that an offer names has come; none: it could not be fetched, and
+  // the member asks again.
+  void OnFetched(RoundTurn& turn) {
+    fetches_ = false;
+    const auto& offer = std::get<StateOffer>(turn.offer.body);
+    if (turn.state.empty() || !IsGood(offer, turn.state)) return;
+    state_ = std::move(turn.state);
+    Give(turn.offer);
+    Settle();
+    state_.clear();  // left by an offer that is of no use any more
+  }
+
+  // Whether `state` is the one that `offer` names.
+  bool IsGood(const StateOffer& offer, const std::vector<PiecePtr>& state) {
+    Checksum checksum;
+    for (const PiecePtr& piece : state) checksum.Update(piece->bytes());
+    if (checksum.Digest() == offer.state_hash) return true;
+    ++stats().refused_results;
+    Log(LogLevel::kWarn, "a state was refused: another hash",
+        {{"step", offer.next}});
+    return false;
+  }
+
   void AdoptView(const View& view) {
     if (member_->view().has_value() && view.id <= member_->view()->id) return;
     const Instant now = parts_.clock.Now();
@@ -276,6 +336,9 @@ class GroupDriver {
   }
 
   MemberId donor_;
+  bool fetches_ = false;         // the compute thread has a kFetch
+  std::set<MemberId> wanted_;    // wait for an offer
+  std::set<MemberId> fetching_;  // have it
   Instant ticked_;
   bool changed_ = false;
 };

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/round/view.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/rounds/group_driver.h"
 #include "worker/rounds/parts/round_event_log.h"
 #include "worker/rounds/parts/round_payload.h"
@@ -61,12 +63,14 @@ class GroupExchange : public RoundSink {
       absl::Duration longest = absl::InfiniteDuration()) {
     return turns_.Await(longest);
   }
-  // Takes the next kCopy, if there is one.  A copy need not wait for the turns
-  // before it.
-  std::optional<RoundTurn> TryTakeCopy() { return turns_.TryTakeCopy(); }
-  // The answer to kCopy: the complete bytes of the state after `next` steps.
-  virtual void SendState(int64_t next, uint64_t state_hash,
-                         std::shared_ptr<RoundPayload> state) = 0;
+  // Takes the next kOffer, if there is one.  An offer need not wait for the
+  // turns before it.
+  std::optional<RoundTurn> TryTakeOffer() { return turns_.TryTakeOffer(); }
+  // The answer to kOffer and kFetch: the turn with the state.
+  //   kOffer  and its step and hash.  Others can fetch it as long as this
+  //           object keeps it
+  //   kFetch  none: it could not be fetched
+  virtual void AnswerState(RoundTurn turn) = 0;
 
   // --- Any thread ---
 
@@ -101,11 +105,8 @@ class DriverExchange : public GroupExchange {
     const SteadyLock lock(&mutex_);
     return stats_;
   }
-  void SendState(int64_t next, uint64_t state_hash,
-                 std::shared_ptr<RoundPayload> state) override {
-    Post([next, state_hash, state = std::move(state)](Driver& driver) {
-      driver.OnStateCopied(next, state_hash, state);
-    });
+  void AnswerState(RoundTurn turn) override {
+    Post([turn = std::move(turn)](Driver& driver) { driver.OnState(turn); });
   }
 
   // RoundSink.

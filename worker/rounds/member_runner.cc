@@ -9,7 +9,6 @@
 #include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/schedule/schedule.h"
-#include "core/transfer/checksum.h"
 #include "worker/rounds/parts/round_part.h"
 
 namespace paceline {
@@ -50,8 +49,11 @@ absl::Status MemberRunner::TakeAny(RoundTurn& turn) {
   switch (turn.kind) {
     case RoundTurn::Kind::kRestore:
       return Restore(turn);
-    case RoundTurn::Kind::kCopy:
-      return Copy();
+    case RoundTurn::Kind::kOffer:
+      OfferState(std::move(turn));
+      return absl::OkStatus();
+    case RoundTurn::Kind::kFetch:
+      return Fetch(std::move(turn));
     case RoundTurn::Kind::kDone:
       parts_.on_done(exchange_.uploads());
       return absl::OkStatus();
@@ -168,7 +170,7 @@ absl::Status MemberRunner::EvaluateShare(const BatchInfo& batch,
   parts_.source.Prepare(batch, own);
   for (const int micro_batch : own) {
     PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    PACELINE_RETURN_IF_ERROR(CopyIfAsked());
+    OfferIfAsked();
     TensorList input;
     {
       const ScopedPart part(parts_.time, TimePart::kData);
@@ -190,7 +192,9 @@ absl::Status MemberRunner::EvaluateShare(const BatchInfo& batch,
 absl::Status MemberRunner::Restore(const RoundTurn& turn) {
   const ScopedPart part(parts_.time, TimePart::kSnapshot);
   Abandon();
-  PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(turn.state->bytes()));
+  std::vector<absl::Span<const uint8_t>> layers;
+  for (const PiecePtr& piece : turn.state) layers.push_back(piece->bytes());
+  PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(layers));
   const uint64_t hash = parts_.engine.StateHash();
   if (hash != turn.state_hash) {
     return absl::InternalError(absl::StrCat(
@@ -207,20 +211,30 @@ absl::Status MemberRunner::Restore(const RoundTurn& turn) {
   return absl::OkStatus();
 }
 
-absl::Status MemberRunner::Copy() {
+void MemberRunner::OfferState(RoundTurn turn) {
   const ScopedPart part(parts_.time, TimePart::kSnapshot);
-  std::shared_ptr<RoundPayload> state =
-      RoundPayload::Make(parts_.engine.StateBytes());
-  PACELINE_RETURN_IF_ERROR(parts_.engine.CopyState(state->mutable_bytes()));
-  MarkAllReady(*state);
-  const uint64_t hash =
-      state_hash_ != 0 ? state_hash_ : HashBytes(state->bytes());
-  exchange_.SendState(applied_, hash, std::move(state));
-  return absl::OkStatus();
+  turn.step = applied_;
+  turn.state = parts_.offer(applied_);
+  turn.state_hash = state_hash_ != 0 ? state_hash_ : parts_.engine.StateHash();
+  exchange_.AnswerState(std::move(turn));
 }
 
-absl::Status MemberRunner::CopyIfAsked() {
-  return exchange_.TryTakeCopy().has_value() ? Copy() : absl::OkStatus();
+void MemberRunner::OfferIfAsked() {
+  if (auto turn = exchange_.TryTakeOffer()) OfferState(*std::move(turn));
+}
+
+absl::Status MemberRunner::Fetch(RoundTurn turn) {
+  const ScopedPart part(parts_.time, TimePart::kSnapshot);
+  auto state = parts_.fetch(turn.step, turn.source);
+  PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+  if (state.ok()) {
+    turn.state = *std::move(state);
+  } else {
+    Log(LogLevel::kWarn, "could not fetch the group's state",
+        {{"step", turn.step}, {"why", state.status().ToString()}});
+  }
+  exchange_.AnswerState(std::move(turn));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<NamedTensor>> MemberRunner::Trainable() {

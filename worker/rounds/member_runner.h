@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/cluster/run_order.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
@@ -18,11 +19,11 @@
 #include "core/round/view.h"
 #include "worker/meters/time_meter.h"
 #include "worker/pipeline/batch_source.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/pipeline/stage_engine.h"
 #include "worker/pipeline/stage_runner.h"
 #include "worker/rounds/faults.h"
 #include "worker/rounds/group_exchange.h"
-#include "worker/rounds/parts/round_payload.h"
 #include "worker/rounds/parts/round_turn.h"
 
 namespace paceline {
@@ -52,6 +53,14 @@ struct MemberParts {
   std::function<absl::Status()> upload;
   // The engine has the state after `steps` steps.  took_over: another member's.
   std::function<void(int64_t steps, bool took_over)> on_state;
+  // Copies the state, which has `steps` steps.  Others can fetch it as long as
+  // what is returned lives.
+  std::function<std::vector<PiecePtr>(int64_t steps)> offer;
+  // Fetches another member's state after `steps` steps.  Blocks.
+  // Errors: those of PieceExchange::Gather()
+  std::function<absl::StatusOr<std::vector<PiecePtr>>(
+      int64_t steps, const PieceSource& source)>
+      fetch;
 };
 
 // Lives on the compute thread.
@@ -103,10 +112,11 @@ class MemberRunner {
   // steps, if one is.
   absl::Status Evaluate(int64_t steps);
 
-  // Copy() sends the state now; CopyIfAsked() only if another member asked for
-  // it.
-  absl::Status Copy();
-  absl::Status CopyIfAsked();
+  // Offers the state as it is now; OfferIfAsked() only if another member asked
+  // for it.
+  //   turn  a kOffer
+  virtual void OfferState(RoundTurn turn);
+  void OfferIfAsked();
 
   // The trainable weights in the engine's own memory, in the gradient's order.
   absl::StatusOr<std::vector<NamedTensor>> Trainable();
@@ -121,6 +131,7 @@ class MemberRunner {
 
  private:
   absl::Status TakeAny(RoundTurn& turn);
+  absl::Status Fetch(RoundTurn turn);
   absl::Status Restore(const RoundTurn& turn);
   absl::Status EvaluateShare(const BatchInfo& batch,
                              const std::vector<int>& own, LossSums& sums);

@@ -11,9 +11,9 @@ namespace {
 
 constexpr size_t kMostParked = 256;
 constexpr size_t kKnownHashes = 64;
-// If a step is shorter than a copy takes, no further copy catches up: the group
-// then waits for the joiner.
-constexpr int kMostCopies = 2;
+// If a step is shorter than a fetch takes, no further fetch catches up: the
+// group then waits for the joiner.
+constexpr int kMostStates = 2;
 
 RoundOptions OptionsOf(const RoundExchangeOptions& options) {
   RoundOptions round;
@@ -104,7 +104,9 @@ void RoundDriver::OnMessage(RoundMessage message,
   heard =
       std::max(heard, std::min(message.committed_through, member_->next() + 1));
   if (IsTooMuch(message.body)) return;  // the sender repeats it
-  if (std::holds_alternative<PartOffer>(message.body)) {
+  if (std::holds_alternative<StateOffer>(message.body)) {
+    FetchState(message);
+  } else if (std::holds_alternative<PartOffer>(message.body)) {
     TakeOffer(message);
   } else {
     switch (CheckBytes(message, payload)) {
@@ -119,7 +121,6 @@ void RoundDriver::OnMessage(RoundMessage message,
     }
   }
   Settle();
-  state_ = nullptr;  // left by a repeated copy
 }
 
 // True for messages of a view that is on its way here, or of a group that is
@@ -246,10 +247,6 @@ RoundDriver::Ready RoundDriver::CheckBytes(
       return Ready::kRefused;
     }
     return CheckResult(message, *result, payload);
-  }
-  if (const auto* copy = std::get_if<Copy>(&message.body)) {
-    if (!IsGoodCopy(message, *copy, payload)) return Ready::kRefused;
-    state_ = payload;
   }
   return Ready::kYes;
 }
@@ -444,7 +441,7 @@ void RoundDriver::SendResult(const SendMessage& action,
     if (result.is_void() || shape_.values(shard.shard) == 0) continue;
     const RoundStore::Result found =
         parts_.store.FindResult(result.step, shard.shard, shard.hash);
-    if (found.payload == nullptr) return;  // long past: only a copy helps
+    if (found.payload == nullptr) return;  // long past: only a state helps
     if (bytes != nullptr) {
       parts_.transport.SendAhead(action.to, last, std::move(bytes));
     }
@@ -509,8 +506,8 @@ void RoundDriver::Do(const ReportMismatch& action) {
   report_changed_ = true;
 }
 
-void RoundDriver::Do(const TakeCopy& action) {
-  ++copies_taken_;
+void RoundDriver::Do(const TakeState& action) {
+  ++states_taken_;
   hashes_.clear();
   hashes_[action.next] = member_->last_hash();
   part_ = {};
@@ -542,9 +539,10 @@ void RoundDriver::ExpectParts() {
 }
 
 void RoundDriver::Publish() {
-  // A joiner without a state has applied no steps: only a step proves a copy.
-  copies_.Drop([this](const MemberId& joiner, int64_t steps) {
-    return heard_[joiner] >= std::max<int64_t>(1, steps);
+  // A joiner without a state has applied no steps: only a step proves that it
+  // has come.
+  DropFetching([this](const MemberId& joiner) {
+    return heard_[joiner] >= std::max<int64_t>(1, offer_.next);
   });
   const bool listens = member_->phase() == RoundMember::Phase::kListening;
   RoundTurns::State state;
@@ -563,10 +561,10 @@ void RoundDriver::Publish() {
   Tell(told);
 }
 
-// A listener that lags fetches more results first, or another copy.
+// A listener that lags fetches more results first, or another state.
 bool RoundDriver::IsLevel() const {
   return has_state_ && (group_next_ - member_->next() <= kStepsAhead ||
-                        copies_taken_ >= kMostCopies);
+                        states_taken_ >= kMostStates);
 }
 
 MemberReport RoundDriver::Report(Instant now) const {

@@ -67,6 +67,7 @@ class RoundDriver final
   void Begin(bool counted) override;
   void OnNewView(const View& view, Instant now) override;
   void OnPeer(const MemberId& peer, bool up, Instant now) override;
+  void Give(const RoundMessage& message) override;
   void Settle() override;
   uint64_t HashAfter(int64_t steps) const override;
   uint64_t LastHash() const override { return member_->last_hash(); }
@@ -85,8 +86,6 @@ class RoundDriver final
   // Whether it brings a result while too many wait for the compute thread.
   bool IsTooMuch(const Body& body) const;
   void GiveEarly();
-  // Passes the message to the state machine.
-  void Give(const RoundMessage& message);
 
   // Carry out the actions of the state machine.
   using GroupDriver::Do;
@@ -96,7 +95,7 @@ class RoundDriver final
   void Do(const Apply& action);
   void Do(const Suspect& action);
   void Do(const ReportMismatch& action);
-  void Do(const TakeCopy& action);
+  void Do(const TakeState& action);
   void SendResult(const SendMessage& action, const RoundResult& result);
   void AskForNext(const MemberId& from);
   void ExpectParts();
@@ -110,7 +109,7 @@ class RoundDriver final
   RoundEventLog events_;
   bool has_state_ = false;  // the compute thread has the state
   int64_t group_next_ = 0;  // of a listener: the most steps it has heard of
-  int copies_taken_ = 0;
+  int states_taken_ = 0;
   OwnPart part_;                     // of the open step
   std::deque<RoundMessage> parked_;  // wait for bytes
   // Messages that wait for a view to come, or to be level.

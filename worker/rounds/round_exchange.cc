@@ -10,7 +10,7 @@ namespace paceline {
 namespace {
 
 // A sender may have these results here: those that other members may lack, that
-// of the open step, and the next one.  A member that lacks more gets a copy.
+// of the open step, and the next one.  A member that lacks more gets a state.
 // For a step and shard there may be one for each view in which it served.
 constexpr StoreLimits kStoreLimits{.steps = 4, .variants = 4};
 
@@ -166,15 +166,12 @@ std::shared_ptr<RoundPayload> RoundExchange::PartMemory(const MemberId& from,
 
 absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
     const MemberId& from, const PayloadKey& key, size_t bytes) {
-  const bool state = key.kind == PayloadKey::Kind::kState;
-  if (key.step < 0 || key.shard < 0 ||
-      key.shard >= (state ? 1 : shape_.shards())) {
+  if (key.step < 0 || key.shard < 0 || key.shard >= shape_.shards()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", from.worker.value, " sends bytes of step ", key.step,
         ", shard ", key.shard, ": this run has ", shape_.shards(), " shards"));
   }
-  const size_t expected =
-      state ? options_.state_bytes : shape_.bytes(key.shard);
+  const size_t expected = shape_.bytes(key.shard);
   if (bytes != expected || bytes == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", from.worker.value, " sends ", bytes, " bytes for shard ",
@@ -186,23 +183,21 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
   // steps are kept while the state is still on its way; parts are not.
   const bool waits_for_state =
       !known.has_state && key.kind != PayloadKey::Kind::kPart;
-  if (!state && (key.step < known.next ||
-                 (!waits_for_state && key.step > known.next + kStepsAhead))) {
+  if (key.step < known.next ||
+      (!waits_for_state && key.step > known.next + kStepsAhead)) {
     return nullptr;
   }
   if (key.kind == PayloadKey::Kind::kPart) return PartMemory(from, key);
-  if (state && known.has_state && key.step <= known.next) return nullptr;
-  if (!state &&
-      store_.FindResult(key.step, key.shard, key.variant).payload != nullptr) {
+  if (store_.FindResult(key.step, key.shard, key.variant).payload != nullptr) {
     return nullptr;  // the same bytes are here
   }
-  std::shared_ptr<RoundPayload> memory = store_.Incoming(from, key, bytes);
+  std::shared_ptr<RoundPayload> memory = store_.Incoming(from, key);
   if (memory == nullptr) return memory;
   memory->Subscribe(
-      [this, from, state, weak = std::weak_ptr<RoundPayload>(memory)](int) {
+      [this, from, weak = std::weak_ptr<RoundPayload>(memory)](int) {
         arrivals_.OnBytes(from, clock_.Now());
         const auto payload = weak.lock();
-        if (state || payload == nullptr || !payload->complete()) return;
+        if (payload == nullptr || !payload->complete()) return;
         Post([](RoundDriver& driver) { driver.OnBytes(); });
       });
   return memory;

@@ -76,7 +76,7 @@ absl::StatusOr<bool> RoundRunner::ComputeMicroBatches(
     const StepFaults& faults) {
   for (const int micro_batch : own) {
     if (exchange_.IsOver(turn.step)) return false;
-    PACELINE_RETURN_IF_ERROR(CopyIfAsked());
+    OfferIfAsked();
     absl::Status began;
     const bool last = micro_batch == own.back();
     // A gradient that is to be spoilt leaves when it is whole.

@@ -21,7 +21,7 @@ PROTOS = [f"paceline/v1/{name}.proto"
 # Structs with the names and fields of their messages; what others hold is first.
 ALIKE = """
     Cut LayerRange AttemptRow OrderNumber
-    RoundResult PartOffer Want Spread Hold Commit TooOld Answer Fetch Copy
+    RoundResult PartOffer Want Spread Hold Commit TooOld Answer Fetch StateOffer
     ParameterOffer ParameterAnswer StepVerdict FinishOrder
     Parameter ScriptLayer ScriptModel
     MeasuredSeconds LayerMeasurement LinkMeasurement

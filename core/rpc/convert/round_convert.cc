@@ -125,10 +125,10 @@ absl::StatusOr<Body> BodyOf(const v1::RoundMessage& proto) {
       return WithResult<Level>(proto.level());
     case v1::RoundMessage::kLevelDone:
       return LevelDone{};
-    case v1::RoundMessage::kCopyRequest:
-      return CopyRequest{};
-    case v1::RoundMessage::kCopy:
-      return BodyOf<Copy>(proto.copy());
+    case v1::RoundMessage::kStateRequest:
+      return StateRequest{};
+    case v1::RoundMessage::kStateOffer:
+      return BodyOf<StateOffer>(proto.state_offer());
     case v1::RoundMessage::kParameters:
       return BodyOf<ParameterOffer>(proto.parameters());
     case v1::RoundMessage::kParameterAnswer:
@@ -161,8 +161,10 @@ struct BodyWriter {
     Write(level.result, *to.mutable_level());
   }
   void operator()(const LevelDone&) { to.mutable_level_done(); }
-  void operator()(const CopyRequest&) { to.mutable_copy_request(); }
-  void operator()(const Copy& copy) { Write(copy, *to.mutable_copy()); }
+  void operator()(const StateRequest&) { to.mutable_state_request(); }
+  void operator()(const StateOffer& offer) {
+    Write(offer, *to.mutable_state_offer());
+  }
   void operator()(const ParameterOffer& offer) {
     Write(offer, *to.mutable_parameters());
   }

@@ -46,7 +46,6 @@ BenchMember::BenchMember(const OpenTransport& open, int self,
   options.aggregation.min_parts = members_;
   options.aggregation.deadline = 600;
   options.values = gradient_.size();
-  options.state_bytes = 16;
   options.total_steps = std::numeric_limits<int64_t>::max();
   options.state_hash = 1;
   options.lease = absl::Minutes(10);

@@ -14,7 +14,7 @@ enum class RoundFlaw : uint8_t {
   kCommitWithMostHolds,      // a majority is taken for all
   kIgnoreHeldWhenLevelling,  // what was held is thrown away
   kKeepPartsOverAttempts,    // a cache that knows no attempt
-  kTornCopy,                 // a joiner's state and its step do not match
+  kTornState,                // a joiner's state and its step do not match
   kShardsMoveWithView,       // bounds are those of the view, not of the round
   kDivisorIsMembers,         // not the samples used
   kLatePartJoinsNextRound,

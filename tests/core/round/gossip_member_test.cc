@@ -455,17 +455,17 @@ TEST(GossipMember, AListenerAsksUntilItHasAStateAndGivesNone) {
   joiner.member.OnTick(At(0.05), joiner.actions);
   joiner.member.OnTick(At(0.2), joiner.actions);
   EXPECT_EQ(joiner.Texts(),
-            (std::vector<std::string>{"copy wanted", "copy wanted"}));
+            (std::vector<std::string>{"state wanted", "state wanted"}));
   RoundMessage message;
   message.attempt = 1;
   message.from = Member(6);
-  message.body = CopyRequest{};
+  message.body = StateRequest{};
   joiner.actions.clear();
   joiner.Hear(message, 0.3);
   EXPECT_THAT(joiner.actions, IsEmpty());
 
   message.from = Member(0);
-  message.body = Copy{30, 0, 77};
+  message.body = StateOffer{30, 0, 77};
   joiner.Hear(message, 0.4);
   joiner.Hear(message, 0.5);  // again
   View view = SmallView(2, 3);
@@ -473,7 +473,7 @@ TEST(GossipMember, AListenerAsksUntilItHasAStateAndGivesNone) {
   joiner.View(view, 0.6);
 
   ASSERT_EQ(joiner.actions.size(), 1u);
-  EXPECT_EQ(std::get<TakeCopy>(joiner.actions[0]).next, 30);
+  EXPECT_EQ(std::get<TakeState>(joiner.actions[0]).next, 30);
   EXPECT_EQ(joiner.member.next(), 41);
   EXPECT_TRUE(joiner.member.needs_part());
 }
@@ -484,7 +484,7 @@ TEST(GossipMember, AJoinerMeetsOneThatOfferedBeforeItsViewCame) {
   RoundMessage message;
   message.attempt = 1;
   message.from = Member(0);
-  message.body = Copy{3, 0, 77};
+  message.body = StateOffer{3, 0, 77};
   joiner.Hear(message, 0.1);
   for (const int64_t step : {4, 5}) {
     message.body = ParameterOffer{step, 20};

@@ -180,16 +180,16 @@ class GossipWorld : private world::Kernel {
     const std::vector<float> other = {theirs->second.second};
     AverageWith(absl::MakeSpan(&process.value, 1), other);
   }
-  void Do(const MemberId& id, const SendCopy& copy) {
+  void Do(const MemberId& id, const OfferState& offer) {
     Process& donor = processes_.at(id);
     RoundMessage message;
     message.from = id;
-    message.body = Copy{donor.member.next(), 0, 1};
-    copied_[copy.to] = donor.value;
-    Do(id, SendMessage{copy.to, message});
+    message.body = StateOffer{donor.member.next(), 0, 1};
+    offered_[offer.to] = donor.value;
+    Do(id, SendMessage{offer.to, message});
   }
-  void Do(const MemberId& id, const TakeCopy&) {
-    processes_.at(id).value = copied_.at(id);
+  void Do(const MemberId& id, const TakeState&) {
+    processes_.at(id).value = offered_.at(id);
   }
 
   const int64_t steps_;
@@ -197,7 +197,7 @@ class GossipWorld : private world::Kernel {
   GossipOptions options_;
   View view_;
   std::map<MemberId, Process> processes_;
-  std::map<MemberId, float> copied_;
+  std::map<MemberId, float> offered_;
   int64_t furthest_ = 0;
 };
 

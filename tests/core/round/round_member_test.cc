@@ -164,11 +164,11 @@ TEST_F(LateWord, AHoldOfAForgottenStepIsToldThatItIsTooOld) {
   EXPECT_EQ(Said<Commit>(kOther)[0].step, 1);
 }
 
-TEST_F(LateWord, WhoHoldsAStepThatIsTooOldAsksForACopy) {
+TEST_F(LateWord, WhoHoldsAStepThatIsTooOldAsksForAState) {
   Hear(kOther, before_, TooOld{0});
-  EXPECT_EQ(Said<CopyRequest>(kOther).size(), 1u);
+  EXPECT_EQ(Said<StateRequest>(kOther).size(), 1u);
 
-  Hear(kOther, before_, Copy{4, 5, 6});
+  Hear(kOther, before_, StateOffer{4, 5, 6});
 
   EXPECT_EQ(member_->next(), 4);
   EXPECT_FALSE(member_->held().has_value());
@@ -220,7 +220,8 @@ TEST(Joiner, LevelsNoViewThoughItIsNamed) {
   RoundActions actions;
   RoundMember joiner(RoundOptions(), kSelf, 0, /*state_hash=*/0);
   joiner.Join(kOut, At(0), actions);
-  joiner.OnMessage({0, {1, 1}, kOut, 3, 0, Copy{3, 5, 6}}, At(0), actions);
+  joiner.OnMessage({0, {1, 1}, kOut, 3, 0, StateOffer{3, 5, 6}}, At(0),
+                   actions);
   ASSERT_EQ(joiner.next(), 3);
 
   joiner.OnView(Alone(), At(1), actions);

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundFlaw::kAnswerWithoutAdopting, RoundFlaw::kLevelWithoutAll,
         RoundFlaw::kCommitWithoutHolds, RoundFlaw::kCommitWithMostHolds,
         RoundFlaw::kIgnoreHeldWhenLevelling, RoundFlaw::kKeepPartsOverAttempts,
-        RoundFlaw::kTornCopy, RoundFlaw::kShardsMoveWithView,
+        RoundFlaw::kTornState, RoundFlaw::kShardsMoveWithView,
         RoundFlaw::kDivisorIsMembers, RoundFlaw::kLatePartJoinsNextRound,
         RoundFlaw::kSumInOrderOfArrival, RoundFlaw::kSendViewBeforeItIsDurable,
         RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing,

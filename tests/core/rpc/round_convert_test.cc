@@ -62,8 +62,8 @@ std::vector<Body> AllBodies() {
           Fetched{Result()},
           Level{Result()},
           LevelDone{},
-          CopyRequest{},
-          Copy{42, 16, 17},
+          StateRequest{},
+          StateOffer{42, 16, 17},
           ParameterOffer{41, 18},
           ParameterAnswer{41, 19, ParameterAnswer::Verdict::kPast}};
 }

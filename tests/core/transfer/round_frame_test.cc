@@ -175,7 +175,7 @@ TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
   AppendIntField(&bytes, 7, 5);
   AppendTag(&bytes, 6, WireType::kBytes);
   AppendVarint(&bytes, 2);
-  AppendIntField(&bytes, 1, 3);
+  AppendIntField(&bytes, 1, 2);
   AppendTag(&bytes, 15, WireType::kBytes);
   AppendVarint(&bytes, 5);
   bytes += "12345";
@@ -183,7 +183,7 @@ TEST(RoundFrame, TakesThePayloadsSizeBeforeOrBehindItsKey) {
   const auto layout = Value(Parse(bytes));
 
   EXPECT_EQ(layout.header.payload_bytes, 5);
-  EXPECT_EQ(layout.header.payload->kind, PayloadKey::Kind::kState);
+  EXPECT_EQ(layout.header.payload->kind, PayloadKey::Kind::kResult);
 }
 
 TEST(RoundFrame, RefusesEveryTruncationOfAChunk) {

@@ -186,7 +186,7 @@ void MemoryRoundNetwork::Forget(const MemberId& self, int64_t step) {
   std::vector<Transfer> dropped;  // freed without the lock
   const SteadyLock lock(&mutex_);
   const auto is_past = [step](const PayloadKey& key) {
-    return key.kind != PayloadKey::Kind::kState && key.step < step;
+    return key.step < step;
   };
   for (auto& [id, link] : links_) {
     if (id.first != self) continue;

@@ -149,7 +149,7 @@ TEST_P(ParallelEngineSuite, ASumThatIsReadIsForgottenWithItsStep) {
             Train(*plain, Parallel(), 0, 1).reports);
 
   ASSERT_TRUE(engine->ReadSumFrom({ones}).ok());
-  ASSERT_TRUE(engine->RestoreState(state).ok());
+  ASSERT_TRUE(RestoreWhole(*engine, state).ok());
   const auto fresh = Make(Parallel());
   EXPECT_EQ(Train(*engine, Parallel(), 0, 1).reports,
             Train(*fresh, Parallel(), 0, 1).reports);

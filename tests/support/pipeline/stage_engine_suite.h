@@ -14,6 +14,7 @@
 #include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/pipeline/whole_state.h"
 #include "worker/pipeline/stage_engine.h"
 
 namespace paceline {
@@ -189,9 +190,7 @@ class StageEngineSuite : public ::testing::TestWithParam<EngineMaker> {
   }
 
   static std::vector<uint8_t> StateOf(StageEngine& engine) {
-    std::vector<uint8_t> bytes(engine.StateBytes());
-    EXPECT_TRUE(engine.CopyState(absl::MakeSpan(bytes)).ok());
-    return bytes;
+    return WholeStateOf(engine);
   }
 
   // Engines of one stage for a group, with a stash, and all kinds.
@@ -638,7 +637,7 @@ TEST_P(StageEngineSuite, AnotherEngineGoesOnFromACopyOfTheState) {
     const std::vector<uint8_t> state = StateOf(*donor);
     ASSERT_NE(StateOf(*joiner), state);
 
-    const absl::Status restored = joiner->RestoreState(state);
+    const absl::Status restored = RestoreWhole(*joiner, state);
 
     ASSERT_TRUE(restored.ok()) << restored;
     EXPECT_EQ(StateOf(*joiner), state);
@@ -727,7 +726,7 @@ TEST_P(StageEngineSuite, AnAbandonedStepLeavesNoTrace) {
       ASSERT_TRUE(engine->BackwardInput(batch, 2, {}).ok());
 
       if (restores) {
-        ASSERT_TRUE(engine->RestoreState(state).ok());
+        ASSERT_TRUE(RestoreWhole(*engine, state).ok());
       } else {
         engine->AbandonStep();
       }
@@ -747,12 +746,15 @@ TEST_P(StageEngineSuite, RefusesAStateOfAnotherSizeAndWritesNothing) {
   const auto engine = Whole();
   const std::vector<uint8_t> before = StateOf(*engine);
   ASSERT_FALSE(before.empty());
-  for (const size_t size : {size_t{0}, before.size() - 1, before.size() + 1}) {
-    std::vector<uint8_t> bytes(size, 7);
+  for (const int change : {-1, 1}) {
+    std::vector<std::vector<uint8_t>> states;
+    for (const ScatteredBytes& layer : engine->State()) {
+      states.emplace_back(layer.size(), 7);
+    }
+    states.front().resize(states.front().size() + change);
 
-    EXPECT_TRUE(absl::IsInvalidArgument(engine->RestoreState(bytes)));
-    EXPECT_TRUE(
-        absl::IsInvalidArgument(engine->CopyState(absl::MakeSpan(bytes))));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        engine->RestoreState({states.begin(), states.end()})));
   }
   // As many bytes as all layers have, but in other layers.
   const std::vector<uint8_t> bytes(before.size(), 7);

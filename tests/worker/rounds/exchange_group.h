@@ -45,7 +45,6 @@ inline RoundExchangeOptions OptionsOfExchange(int number, size_t values,
   aggregation.deadline = settings.deadline;
   aggregation.codec = settings.codec;
   options.values = values;
-  options.state_bytes = 16;
   options.total_steps = 1000;
   options.state_hash = 7;
   options.retry_period = absl::Milliseconds(20);

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "tests/support/pieces.h"
 #include "tests/support/pipeline/round_group.h"
 #include "tests/support/status_checks.h"
 #include "worker/rounds/parts/round_part.h"
@@ -18,7 +19,6 @@ using ::testing::HasSubstr;
 
 constexpr size_t kValues = 1000;
 constexpr size_t kBytes = kValues * sizeof(float);
-constexpr size_t kStateBytes = 3 * kBytes;
 
 // Member 0 of two, without a compute thread; the test is member 1.
 class GossipExchangeTest : public ::testing::Test {
@@ -30,7 +30,6 @@ class GossipExchangeTest : public ::testing::Test {
     options.aggregation.mode = "gossip";
     options.aggregation.deadline = 30;
     options.values = kValues;
-    options.state_bytes = kStateBytes;
     options.total_steps = 10;
     options.retry_period = absl::Milliseconds(5);
     exchange = std::make_unique<GossipExchange>(options, clock_, observer);
@@ -109,7 +108,6 @@ TEST_F(GossipExchangeTest, BytesOfAnotherLengthOrKindAreRefusedAndNamed) {
       {Kind::kPart, 0, kBytes + 4, 0,
        "worker 1 sends 4004 bytes of parameters for step 0, where 4000 belong"},
       {Kind::kPart, 0, kBytes / 2, 0, "another model, or in another dtype"},
-      {Kind::kState, 0, kBytes, 0, "12000 belong"},
       {Kind::kResult, 0, kBytes, 0, "members of this job gossip"},
       {Kind::kPart, 0, kBytes, 1, "shard 1"},
       {Kind::kPart, -1, kBytes, 0, "step -1"}};
@@ -119,7 +117,7 @@ TEST_F(GossipExchangeTest, BytesOfAnotherLengthOrKindAreRefusedAndNamed) {
     ExpectError(refused, absl::StatusCode::kInvalidArgument,
                 HasSubstr(bad.why));
   }
-  EXPECT_TRUE(AwaitRefused(6));
+  EXPECT_TRUE(AwaitRefused(5));
 }
 
 TEST_F(GossipExchangeTest, NoPeerGetsMemoryForMoreThanTwoStepsOrForPastOnes) {
@@ -133,8 +131,6 @@ TEST_F(GossipExchangeTest, NoPeerGetsMemoryForMoreThanTwoStepsOrForPastOnes) {
   EXPECT_EQ(*Send(PayloadKey::Kind::kPart, 0, kBytes), *first) << "once more";
   EXPECT_NE(*second, nullptr);
   EXPECT_EQ(*third, nullptr);
-  EXPECT_EQ(*Send(PayloadKey::Kind::kState, 5, kStateBytes), nullptr)
-      << "it has a state";
   // Step 0 is over, since the partner refuses.
   Meet(0, 1);
   const uint64_t own = Parameters(1)->hash();
@@ -210,28 +206,28 @@ TEST_F(GossipExchangeTest, InfinityInParametersIsRefusedAndTold) {
               testing::ElementsAre("1 not-finite"));
 }
 
-TEST_F(GossipExchangeTest, ACopyThatIsNotWhatItSaysIsNotTaken) {
+TEST_F(GossipExchangeTest, AStateThatIsNotWhatItsOfferSaysIsNotTaken) {
   // It listens: the view is another one's.
   exchange->OnGroup(MakeGroup(MakeView(1, {{MemberOf(1), 0}}), {MemberOf(0)}));
-  const auto memory = Value(Send(PayloadKey::Kind::kState, 4, kStateBytes));
-  ASSERT_NE(memory, nullptr);
-  const std::shared_ptr<RoundPayload> state = memory;
-  std::fill(state->mutable_bytes().begin(), state->mutable_bytes().end(), 7);
-  MarkAllReady(*state);
-  const uint64_t hash = HashBytes(state->bytes());
+  const PiecePtr state = MakePiece({3, 4}, 0, "the state");
+  const auto fetch = [&](uint64_t hash, std::vector<PiecePtr> fetched) {
+    exchange->OnMessage(From(1, StateOffer{4, 0, hash}), nullptr);
+    auto turn = Value(exchange->AwaitTurn(absl::Seconds(30)));
+    EXPECT_EQ(turn.kind, RoundTurn::Kind::kFetch);
+    EXPECT_EQ(turn.source.holder, MemberOf(1));
+    turn.state = std::move(fetched);
+    exchange->AnswerState(std::move(turn));
+  };
 
-  exchange->OnMessage(From(1, Copy{4, 0, hash + 1}), state);
-  exchange->OnMessage(From(1, Copy{4, 0, hash}), nullptr);
-  for (int i = 0; i < 1000 && exchange->Stats().refused_results == 0; ++i) {
-    observer.AwaitChange();
-  }
+  fetch(state->checksum + 1, {state});
+  fetch(state->checksum, {});
   EXPECT_FALSE(exchange->Report().level);
-  exchange->OnMessage(From(1, Copy{4, 0, hash}), state);
+  fetch(state->checksum, {state});
   const auto turn = Value(exchange->AwaitTurn(absl::Seconds(30)));
 
   EXPECT_EQ(turn.kind, RoundTurn::Kind::kRestore);
   EXPECT_EQ(turn.step, 4);
-  EXPECT_EQ(turn.state, state);
+  EXPECT_EQ(turn.state, std::vector<PiecePtr>{state});
   EXPECT_EQ(exchange->Stats().refused_results, 1);
 }
 

@@ -1,14 +1,16 @@
 // Tests how long an exchange keeps memory: a part's memory is the
-// engine's, and a copy of a state is as large as the model.
+// engine's, and an offered state is as large as the model.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/os/steady_wait.h"
+#include "tests/support/pieces.h"
 #include "tests/worker/rounds/exchange_group.h"
 #include "worker/rounds/round_exchange.h"
 
@@ -178,26 +180,29 @@ TEST(RoundExchange, PeersNeverCrowdOutWhatThisWorkerSays) {
   EXPECT_TRUE(exchange.IsOver(0));
 }
 
-// A joiner has asked the only member for a copy, which is asked for it.
-View AskForACopy(ExchangeGroup& group) {
+// A joiner has asked the only member for its state, which answers with `state`.
+View OfferAState(ExchangeGroup& group, int64_t step, PiecePtr state) {
   const View view = MakeView(1, {{MemberOf(0), 0}});
   RoundExchange& exchange = group.exchange(0);
   exchange.OnGroup(MakeGroup(view, {MemberOf(1)}));
-  exchange.OnMessage(MessageOf(MemberOf(1), CopyRequest{}), nullptr);
-  while (!exchange.TryTakeCopy().has_value()) {
+  exchange.OnMessage(MessageOf(MemberOf(1), StateRequest{}), nullptr);
+  std::optional<RoundTurn> turn;
+  while (!(turn = exchange.TryTakeOffer()).has_value()) {
     group.member(0).observer.AwaitChange();
   }
+  turn->step = step;
+  turn->state = {std::move(state)};
+  exchange.AnswerState(*std::move(turn));
   return view;
 }
 
-TEST(RoundExchange, LetsGoOfACopyForAJoinerThatIsGone) {
+TEST(RoundExchange, LetsGoOfAStateForAJoinerThatIsGone) {
   ExchangeGroup group(1, 1000, {});
   RoundExchange& exchange = group.exchange(0);
   RecordingObserver& observer = group.member(0).observer;
-  const View view = AskForACopy(group);
-  std::shared_ptr<RoundPayload> state = BytesOf(16);
-  const std::weak_ptr<RoundPayload> kept = state;
-  exchange.SendState(3, 7, std::move(state));
+  PiecePtr state = MakePiece({1, 3}, 0, "state");
+  const std::weak_ptr<const StoredPiece> kept = state;
+  const View view = OfferAState(group, 3, std::move(state));
 
   exchange.OnGroup(MakeGroup(view));
 
@@ -206,27 +211,29 @@ TEST(RoundExchange, LetsGoOfACopyForAJoinerThatIsGone) {
 }
 
 // A joiner asks again and again while it waits.
-TEST(RoundExchange, MakesNoSecondCopyOfTheStateBeforeTheFirstStep) {
+TEST(RoundExchange, OffersNoSecondStateBeforeTheFirstStep) {
   ExchangeGroup group(1, 1000, {});
   RoundExchange& exchange = group.exchange(0);
   RecordingObserver& observer = group.member(0).observer;
-  const View view = AskForACopy(group);
-  exchange.SendState(0, 7, BytesOf(16));
+  const View view = OfferAState(group, 0, MakePiece({1, 0}, 0, "state"));
 
-  exchange.OnMessage(MessageOf(MemberOf(1), CopyRequest{}), nullptr);
+  exchange.OnMessage(MessageOf(MemberOf(1), StateRequest{}), nullptr);
   exchange.OnGroup(MakeGroup(MakeView(2, view.members), {MemberOf(1)}));
   while (exchange.view()->id.counter < 2) observer.AwaitChange();
 
-  EXPECT_FALSE(exchange.TryTakeCopy().has_value());
+  EXPECT_FALSE(exchange.TryTakeOffer().has_value());
 }
 
-TEST(RoundExchange, RefusesACopyOfAnotherSizeThanItsState) {
+TEST(RoundExchange, RefusesAStateOfAnotherHashThanItsOffer) {
   ExchangeGroup group(2, 1000, {});
   RoundExchange& exchange = group.exchange(1);
   exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(0), 0}}), {MemberOf(1)}));
-  const std::shared_ptr<RoundPayload> bytes = BytesOf(4000);
-  exchange.OnMessage(
-      MessageOf(MemberOf(0), Copy{5, 1, HashBytes(bytes->bytes())}), bytes);
+  const PiecePtr state = MakePiece({1, 5}, 0, "state");
+  RoundTurn fetch;
+  fetch.kind = RoundTurn::Kind::kFetch;
+  fetch.offer = MessageOf(MemberOf(0), StateOffer{5, 1, state->checksum + 1});
+  fetch.state = {state};
+  exchange.AnswerState(std::move(fetch));
 
   for (int i = 0; i < 500 && exchange.Stats().refused_results == 0; ++i) {
     group.member(1).observer.AwaitChange();

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/round/rules/rule.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/pieces.h"
 #include "tests/worker/rounds/exchange_group.h"
 
 namespace paceline {
@@ -239,10 +240,11 @@ TEST(RoundExchange, RefusesBytesThatThisRunHasNot) {
   };
 
   const std::pair<PayloadKey, size_t> kBad[] = {
-      {{Kind::kPart, 0, 0, 0}, 2049},   {{Kind::kPart, 0, 2, 0}, 2048},
-      {{Kind::kPart, 0, -1, 0}, 2048},  {{Kind::kPart, -1, 0, 0}, 2048},
-      {{Kind::kResult, 0, 0, 1}, 1024}, {{Kind::kState, 9, 0, 1}, 15},
-      {{Kind::kState, 9, 1, 1}, 16}};
+      {{Kind::kPart, 0, 0, 0}, 2049},
+      {{Kind::kPart, 0, 2, 0}, 2048},
+      {{Kind::kPart, 0, -1, 0}, 2048},
+      {{Kind::kPart, -1, 0, 0}, 2048},
+      {{Kind::kResult, 0, 0, 1}, 1024}};
   for (const auto& [key, bytes] : kBad) {
     EXPECT_EQ(code(key, bytes), absl::StatusCode::kInvalidArgument) << bytes;
   }
@@ -299,29 +301,35 @@ TEST(RoundExchange, DropsBytesOfStepsThatAreFarAway) {
 }
 
 // The lag of a joiner is bounded before it counts as level,
-// unless no further copy would help.
-TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
+// unless no further state would help.
+TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondState) {
   MemoryRoundNetwork network;
   SystemClock clock;
   GroupMember joiner(network, OptionsOfExchange(0, 1000, {}), clock);
   RoundExchange& exchange = joiner.exchange;
   ASSERT_TRUE(exchange.Start(*joiner.transport).ok());
   exchange.OnGroup(MakeGroup(MakeView(1, {{MemberOf(1), 0}}), {MemberOf(0)}));
-  const auto hear = [&exchange](
-                        int64_t group_next, Body body,
-                        std::shared_ptr<RoundPayload> payload = nullptr) {
+  const auto hear = [&exchange](int64_t group_next, Body body) {
     RoundMessage message = MessageOf(MemberOf(1), std::move(body));
     message.committed_through = group_next;
-    exchange.OnMessage(std::move(message), std::move(payload));
+    exchange.OnMessage(std::move(message), nullptr);
   };
-  const auto take_copy = [&](int64_t next) {
-    const auto state = BytesOf(16, uint8_t(next));
-    const uint64_t hash = HashBytes(state->bytes());
-    hear(next, Copy{next, 1, hash}, state);
+  const auto take_state = [&](int64_t next) {
+    const PiecePtr state = MakePiece({1, next}, 0, absl::StrCat(next));
+    hear(next, StateOffer{next, 1, state->checksum});
+    auto fetch = exchange.AwaitTurn();
+    ASSERT_TRUE(fetch.ok()) << fetch.status();
+    ASSERT_EQ(fetch->kind, RoundTurn::Kind::kFetch);
+    // Until it has come the group goes on without this member.
+    hear(next + 1, StateOffer{next + 1, 1, 7});
+    EXPECT_EQ(exchange.AwaitTurn(absl::Milliseconds(1))->kind,
+              RoundTurn::Kind::kWait);
+    fetch->state = {state};
+    exchange.AnswerState(*std::move(fetch));
     const auto turn = exchange.AwaitTurn();
     ASSERT_TRUE(turn.ok()) << turn.status();
     ASSERT_EQ(turn->kind, RoundTurn::Kind::kRestore);
-    exchange.OnApplied(next, hash);
+    exchange.OnApplied(next, state->checksum);
   };
   const auto becomes = [&](bool level) {
     for (int i = 0; i < 1000 && exchange.Report().level != level; ++i) {
@@ -330,14 +338,14 @@ TEST(RoundExchange, AJoinerThatLagsIsNotLevelBeforeItsSecondCopy) {
     return exchange.Report().level == level;
   };
 
-  take_copy(10);
+  take_state(10);
   EXPECT_TRUE(becomes(true));
   hear(15, TooOld{10});
   EXPECT_TRUE(becomes(false)) << "it lags by five steps";
-  take_copy(20);
+  take_state(20);
   EXPECT_TRUE(becomes(true));
   hear(46, TooOld{20});
-  take_copy(41);
+  take_state(41);
   EXPECT_TRUE(becomes(true)) << "it has tried to catch up";
 
   joiner.transport->Close();

@@ -116,7 +116,7 @@ class RoundStoreTest : public ::testing::Test {
   std::shared_ptr<RoundPayload> Incoming(int from, int64_t step,
                                          uint64_t variant = 7) {
     return store_.Incoming(MemberOf(from),
-                           {PayloadKey::Kind::kResult, step, 0, variant}, 4000);
+                           {PayloadKey::Kind::kResult, step, 0, variant});
   }
 
   BlockPool pool_{0};
@@ -239,10 +239,10 @@ TEST(RoundTurns, AskForAPartOnceAndOnlyWhenNothingElseIsToBeDone) {
   EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kApply);
   EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kPart);
   turns.OnPart(3);
-  turns.Push(Turn(RoundTurn::Kind::kCopy, 0));
+  turns.Push(Turn(RoundTurn::Kind::kOffer, 0));
   EXPECT_FALSE(turns.IsOver(3));
-  EXPECT_TRUE(turns.TryTakeCopy().has_value());
-  EXPECT_FALSE(turns.TryTakeCopy().has_value());
+  EXPECT_TRUE(turns.TryTakeOffer().has_value());
+  EXPECT_FALSE(turns.TryTakeOffer().has_value());
   turns.Push(Turn(RoundTurn::Kind::kApply, 3));
   EXPECT_TRUE(turns.IsOver(3));
   turns.End(absl::CancelledError("over"));
@@ -286,8 +286,8 @@ TEST(RoundTurns, TellTheEndAndTheUploadOnceEach) {
   EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kDone);
   EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kUpload);
   turns.Publish(state);
-  turns.Push(Turn(RoundTurn::Kind::kCopy, 0));
-  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kCopy);
+  turns.Push(Turn(RoundTurn::Kind::kOffer, 0));
+  EXPECT_EQ(turns.Await()->kind, RoundTurn::Kind::kOffer);
 }
 
 Instant AtMs(int ms) { return {absl::Milliseconds(ms)}; }

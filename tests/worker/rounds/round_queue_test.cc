@@ -174,29 +174,5 @@ TEST_F(RoundQueueTest, ForgetsPartsAndResultsOfOlderSteps) {
   EXPECT_THAT(TakeAll(), ElementsAre("2/0", "2/1", "2/2"));
 }
 
-TEST_F(RoundQueueTest, KeepsACopyOfTheStateUntilItHasGoneOut) {
-  const PayloadKey state{PayloadKey::Kind::kState, 1, 0, 0};
-  AddReady(state);
-  queue.AddMessage("copy", state);
-
-  EXPECT_TRUE(queue.Forget(9).empty());
-  EXPECT_THAT(TakeAll(), ElementsAre("1/0", "1/1", "1/2 m:copy"));
-  EXPECT_EQ(queue.Forget(9).size(), 1u);
-}
-
-// A joiner that asks again and again, and reads nothing.
-TEST_F(RoundQueueTest, KeepsOneCopyOfTheStateThatNobodyReads) {
-  for (int64_t step = 1; step < 5; ++step) {
-    const PayloadKey state{PayloadKey::Kind::kState, step, 0, 0};
-    const size_t dropped = queue.DropOlderStates(state).size();
-    AddReady(state);
-    queue.AddMessage("copy", state);
-    EXPECT_EQ(dropped, step > 1 ? 1u : 0u);
-  }
-  EXPECT_TRUE(queue.DropOlderStates(PartKey(9)).empty());
-
-  EXPECT_THAT(TakeAll(), ElementsAre("4/0", "4/1", "4/2 m:copy"));
-}
-
 }  // namespace
 }  // namespace paceline

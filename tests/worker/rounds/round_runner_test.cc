@@ -291,13 +291,14 @@ TEST(RoundRunner, PartsLeaveWhileTheBackwardGoesOn) {
 TEST(RoundRunner, AJoinerWhoseDonorCannotBeReachedTakesAnothers) {
   for (const char* const mode : {"rolling", "gossip"}) {
     TrainingGroup group(JobToJoin(mode, 60), {1, 1, 1});
-    std::set<MemberId> donors;  // of whom copies came
+    std::set<MemberId> donors;  // whose states came
     absl::Notification dropped, level;
     group.network.SetHook([&](const MemberId& to, const RoundMessage& message) {
-      if (to != MemberOf(7) || !std::holds_alternative<Copy>(message.body)) {
+      if (to != MemberOf(7) ||
+          !std::holds_alternative<StateOffer>(message.body)) {
         return true;
       }
-      // A member that a busy machine holds up may ask anybody for a copy.
+      // A member that a busy machine holds up may ask anybody for a state.
       if (level.HasBeenNotified()) return true;
       donors.insert(message.from);
       if (message.from != MemberOf(0) || dropped.HasBeenNotified()) return true;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
 #include "core/optim/optimizer.h"
@@ -20,7 +21,9 @@
 #include "gtest/gtest.h"
 #include "tests/support/pipeline/fake_engine.h"
 #include "tests/support/pipeline/round_group.h"
+#include "tests/support/pipeline/whole_state.h"
 #include "worker/data/batch_loader.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/rounds/gossip_runner.h"
 #include "worker/rounds/round_runner.h"
 
@@ -99,13 +102,45 @@ class ToldSource final : public BatchSource {
   const std::function<void(const BatchInfo&)> on_prepare_;
 };
 
+// States that members offer to joiners.  Thread-safe.
+class OfferedStates final {
+ public:
+  void Offer(const MemberId& holder, int64_t steps,
+             absl::Span<const PiecePtr> state) {
+    const SteadyLock lock(&mutex_);
+    states_[{holder, steps}].assign(state.begin(), state.end());
+  }
+  absl::StatusOr<std::vector<PiecePtr>> Fetch(const MemberId& holder,
+                                              int64_t steps) const {
+    const SteadyLock lock(&mutex_);
+    std::vector<PiecePtr> state;
+    const auto found = states_.find({holder, steps});
+    if (found == states_.end()) return absl::NotFoundError("not offered");
+    for (const auto& piece : found->second) state.push_back(piece.lock());
+    if (absl::c_linear_search(state, nullptr)) {
+      return absl::NotFoundError("not offered any more");
+    }
+    return state;
+  }
+
+ private:
+  mutable SteadyMutex mutex_;
+  std::map<std::pair<MemberId, int64_t>,
+           std::vector<std::weak_ptr<const StoredPiece>>>
+      states_ ABSL_GUARDED_BY(mutex_);
+};
+
 // One member, from its start to its end.
 class Trainer final : public RunObserver, public FaultActions {
  public:
-  Trainer(MemoryRoundNetwork& network, const JobSpec& spec,
-          const MemberId& self, bool joins = false,
+  Trainer(MemoryRoundNetwork& network, OfferedStates& offers,
+          const JobSpec& spec, const MemberId& self, bool joins = false,
           const MemberEngineMaker& make = MakeMembersFake)
-      : network_(network), spec_(spec), self_(self), time_(clock_) {
+      : network_(network),
+        offers_(offers),
+        spec_(spec),
+        self_(self),
+        time_(clock_) {
     const ModelDescription model =
         DescribeModel(spec.model, spec.data.shape, spec.data.classes).value();
     EngineOptions options;
@@ -128,7 +163,6 @@ class Trainer final : public RunObserver, public FaultActions {
     options_of_exchange.self = self;
     options_of_exchange.aggregation = spec.aggregation;
     options_of_exchange.values = engine_->FlatGradient()->size();
-    options_of_exchange.state_bytes = engine_->StateBytes();
     options_of_exchange.state_hash = engine_->StateHash();
     options_of_exchange.total_steps = source_->total_steps();
     options_of_exchange.learning_rate = [spec](int64_t step) {
@@ -163,7 +197,11 @@ class Trainer final : public RunObserver, public FaultActions {
                               ++seen_.uploads;
                               return absl::OkStatus();
                             },
-                            [](int64_t, bool) {}};
+                            [](int64_t, bool) {},
+                            [this](int64_t steps) { return Offer(steps); },
+                            [this](int64_t steps, const PieceSource& source) {
+                              return offers_.Fetch(source.holder, steps);
+                            }};
     if (gossip != nullptr) {
       runner_ = std::make_unique<GossipRunner>(member, parts, *gossip);
     } else {
@@ -215,11 +253,7 @@ class Trainer final : public RunObserver, public FaultActions {
   }
 
   // After AwaitDone(), or a kill and Stop().
-  std::vector<uint8_t> State() {
-    std::vector<uint8_t> bytes(engine_->StateBytes());
-    EXPECT_TRUE(engine_->CopyState(absl::MakeSpan(bytes)).ok());
-    return bytes;
-  }
+  std::vector<uint8_t> State() { return WholeStateOf(*engine_); }
   std::vector<NamedTensor> Weights() { return *engine_->Weights(); }
   GroupExchange& exchange() { return *exchange_; }
   const MemberId& self() const { return self_; }
@@ -282,7 +316,18 @@ class Trainer final : public RunObserver, public FaultActions {
     seen_.done = true;
   }
 
+  std::vector<PiecePtr> Offer(int64_t steps) {
+    std::vector<PiecePtr> state;
+    for (const ScatteredBytes& layer : engine_->State()) {
+      const int number = static_cast<int>(state.size());
+      state.push_back(CopyPiece({{1, steps}, number}, layer));
+    }
+    offers_.Offer(self_, steps, state);
+    return state;
+  }
+
   MemoryRoundNetwork& network_;
+  OfferedStates& offers_;
   const JobSpec spec_;
   const MemberId self_;
   SystemClock clock_;
@@ -327,8 +372,8 @@ class TrainingGroup {
       members_.push_back({MemberOf(static_cast<int>(i)), 0, shares[i]});
     }
     for (const ViewMember& member : members_) {
-      trainers_.push_back(std::make_unique<Trainer>(network, spec_, member.id,
-                                                    /*joins=*/false, make));
+      trainers_.push_back(std::make_unique<Trainer>(
+          network, offers_, spec_, member.id, /*joins=*/false, make));
     }
   }
 
@@ -345,7 +390,7 @@ class TrainingGroup {
   }
   // A new process, that listens.
   Trainer& AddListener(const MemberId& id) {
-    auto trainer = std::make_unique<Trainer>(network, spec_, id, true);
+    auto trainer = std::make_unique<Trainer>(network, offers_, spec_, id, true);
     Trainer& added = *trainer;
     const SteadyLock lock(&mutex_);
     trainers_.push_back(std::move(trainer));
@@ -411,6 +456,8 @@ class TrainingGroup {
   MemoryRoundNetwork network;
 
  private:
+  OfferedStates offers_;
+
   void TellAll() {
     const SteadyLock lock(&mutex_);
     TellAllLocked();

@@ -1,6 +1,5 @@
-// The bytes that belong to a round's message: a part, a result, a copy of the
-// state.  Chunks are filled in any order, while other threads already send, sum
-// or hash them.
+// The bytes that belong to a round's message: a part or a result.  Chunks are
+// filled in any order, while other threads already send, sum or hash them.
 #pragma once
 
 #include <cstddef>

@@ -2,22 +2,11 @@
 
 #include <algorithm>
 
-#include "core/obs/log.h"
-
 namespace paceline {
 
 std::shared_ptr<RoundPayload> RoundStore::Incoming(const MemberId& from,
-                                                   const PayloadKey& key,
-                                                   size_t bytes) {
-  std::shared_ptr<RoundPayload> dropped;
+                                                   const PayloadKey& key) {
   const absl::MutexLock lock(&mutex_);
-  if (key.kind == PayloadKey::Kind::kState) {
-    if (state_.payload == nullptr || state_.from != from || state_.key != key) {
-      dropped = std::move(state_.payload);
-      state_ = {from, key, pool_.Make(bytes)};
-    }
-    return state_.payload;
-  }
   const auto found = incoming_.find({key, from});
   if (found != incoming_.end()) return found->second;
   int variants = 0;
@@ -87,63 +76,6 @@ void RoundStore::Retain(const std::vector<GroupWorker>& peers) {
     if (!is_gone(each.first.second)) return false;
     dropped.push_back(std::move(each.second));
     return true;
-  });
-  if (!is_gone(state_.from)) return;
-  dropped.push_back(std::move(state_.payload));
-  state_ = {};
-}
-
-void RoundStore::ForgetState() {
-  Incomer dropped;
-  const absl::MutexLock lock(&mutex_);
-  std::swap(dropped, state_);
-}
-
-void StateCopies::OnWanted(const MemberId& to, int64_t heard, int64_t now) {
-  const auto found = sent_.find(to);
-  if (found != sent_.end() &&
-      (heard < found->second.key.step || found->second.key.step == now)) {
-    const Sent& sent = found->second;
-    return transport_.Send(to, sent.message, sent.key, sent.state);
-  }
-  sent_.erase(to);
-  const bool asked = !wanted_.empty();
-  wanted_.insert(to);
-  if (asked) return;
-  RoundTurn turn;
-  turn.kind = RoundTurn::Kind::kCopy;
-  turns_.Push(std::move(turn));
-}
-
-void StateCopies::OnCopied(const RoundMessage& message,
-                           std::shared_ptr<RoundPayload> state) {
-  const auto& copy = std::get<Copy>(message.body);
-  for (const MemberId& to : std::exchange(wanted_, {})) {
-    Sent& sent = sent_[to];
-    sent.message = message;
-    sent.key = {PayloadKey::Kind::kState, copy.next, 0, copy.state_hash};
-    sent.state = state;
-    transport_.Send(to, message, sent.key, state);
-    Log(LogLevel::kInfo, "sends a joiner a copy of the state",
-        {{"worker", to.worker.value},
-         {"step", copy.next},
-         {"bytes", state->size()}});
-  }
-}
-
-void StateCopies::Retain(const std::set<MemberId>& joiners) {
-  std::erase_if(sent_, [&joiners](const auto& each) {
-    return joiners.count(each.first) == 0;
-  });
-  std::erase_if(wanted_, [&joiners](const MemberId& id) {
-    return joiners.count(id) == 0;
-  });
-}
-
-void StateCopies::Drop(
-    const std::function<bool(const MemberId&, int64_t)>& has) {
-  std::erase_if(sent_, [&has](const auto& each) {
-    return has(each.first, each.second.key.step);
   });
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,16 +14,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/cluster/run_order.h"
-#include "core/round/message.h"
 #include "core/round/view.h"
 #include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_payload.h"
 #include "worker/rounds/parts/round_transport.h"
-#include "worker/rounds/parts/round_turn.h"
 
 namespace paceline {
 
-// The most payloads of one sender at a time; its state does not count.
+// The most payloads of one sender at a time.
 struct StoreLimits {
   size_t steps = 0;
   int variants = 0;  // of one step and shard
@@ -39,10 +36,9 @@ class RoundStore {
       : shape_(shape), pool_(pool), limits_(limits) {}
 
   // Memory for a payload of `from`, the same for the same key.  Null: the
-  // sender has reached its limits.  The store keeps one state in all, the one
-  // that was asked for last.
+  // sender has reached its limits.
   std::shared_ptr<RoundPayload> Incoming(const MemberId& from,
-                                         const PayloadKey& key, size_t bytes);
+                                         const PayloadKey& key);
 
   // Adds a complete result, which is found by its hash from now on.
   // variant: the one under which this member sends it.
@@ -55,18 +51,12 @@ class RoundStore {
   };
   Result FindResult(int64_t step, int shard, uint64_t hash);
 
-  // Drops all payloads of steps before `step`, except the state.
+  // Drops all payloads of steps before `step`.
   void Forget(int64_t step);
-  void ForgetState();
   // Drops what senders that are not among `peers` have sent.
   void Retain(const std::vector<GroupWorker>& peers);
 
  private:
-  struct Incomer {
-    MemberId from;
-    PayloadKey key;
-    std::shared_ptr<RoundPayload> payload;
-  };
   using ResultId = std::tuple<int64_t, int, uint64_t>;  // step, shard, hash
   using SenderKey = std::pair<PayloadKey, MemberId>;
 
@@ -78,43 +68,6 @@ class RoundStore {
   std::map<ResultId, Result> results_ ABSL_GUARDED_BY(mutex_);
   std::map<SenderKey, std::shared_ptr<RoundPayload>> incoming_
       ABSL_GUARDED_BY(mutex_);
-  Incomer state_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Thread-compatible.
-class StateCopies {
- public:
-  // Both outlive this.
-  StateCopies(RoundTransport& transport, RoundTurns& turns)
-      : transport_(transport), turns_(turns) {}
-
-  // `to` asks for a copy; it has reported `heard` steps, and this member has
-  // `now`.  It gets the same copy again until it reports that copy's steps, and
-  // while no newer state exists, since a new copy would begin from its first
-  // byte.  Else the compute thread makes a new one.
-  void OnWanted(const MemberId& to, int64_t heard, int64_t now);
-
-  // The compute thread made a copy for all that have asked.  message: a Copy.
-  void OnCopied(const RoundMessage& message,
-                std::shared_ptr<RoundPayload> state);
-
-  // Drops copies for all others: one is as large as the model and its
-  // optimizer.
-  void Retain(const std::set<MemberId>& joiners);
-  // Drops the copies that `has` says have come: has(joiner, steps in its copy).
-  void Drop(const std::function<bool(const MemberId&, int64_t)>& has);
-
- private:
-  struct Sent {
-    RoundMessage message;
-    PayloadKey key;
-    std::shared_ptr<RoundPayload> state;
-  };
-
-  RoundTransport& transport_;
-  RoundTurns& turns_;
-  std::set<MemberId> wanted_;
-  std::map<MemberId, Sent> sent_;
 };
 
 }  // namespace paceline

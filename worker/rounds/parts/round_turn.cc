@@ -101,7 +101,8 @@ absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
     told_upload_ = true;
   }
   ++given_;
-  at_turn_ = has_turn && turn.kind != RoundTurn::Kind::kDone &&
+  at_turn_ = has_turn && turn.kind != RoundTurn::Kind::kFetch &&
+             turn.kind != RoundTurn::Kind::kDone &&
              turn.kind != RoundTurn::Kind::kUpload;
   return turn;
 }
@@ -111,11 +112,11 @@ int64_t RoundTurns::turn() const {
   return at_turn_ ? given_ : 0;
 }
 
-std::optional<RoundTurn> RoundTurns::TryTakeCopy() {
+std::optional<RoundTurn> RoundTurns::TryTakeOffer() {
   const SteadyLock lock(&mutex_);
   const auto found =
       std::find_if(turns_.begin(), turns_.end(), [](const RoundTurn& turn) {
-        return turn.kind == RoundTurn::Kind::kCopy;
+        return turn.kind == RoundTurn::Kind::kOffer;
       });
   if (found == turns_.end()) return {};
   RoundTurn turn = std::move(*found);

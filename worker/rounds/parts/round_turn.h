@@ -13,10 +13,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/cluster/run_order.h"
 #include "core/os/steady_wait.h"
 #include "core/round/message.h"
 #include "core/round/rules/rule.h"
 #include "core/round/view.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_payload.h"
 
@@ -26,8 +28,9 @@ struct RoundTurn {
   enum class Kind : uint8_t {
     kPart,     // compute the part of `step`, by the division of `view`
     kApply,    // the result of `step` is final
+    kOffer,    // AnswerState() with the state as it is now
+    kFetch,    // AnswerState() with the state that `offer` names
     kRestore,  // take over `state`, which has `step` steps in it
-    kCopy,     // SendState() the state as it is now
     kLoss,    // AnswerLoss(f(x - loss_step * direction)), direction empty: f(x)
     kDone,    // all steps are applied; told once
     kUpload,  // this member shall hand the weights over; told once
@@ -45,8 +48,12 @@ struct RoundTurn {
   std::vector<std::shared_ptr<RoundPayload>> sums;
   int64_t divisor = 0;  // of what WriteResult() writes; 0: void
 
-  // kRestore.
-  std::shared_ptr<RoundPayload> state;
+  // kFetch.
+  RoundMessage offer;
+  PieceSource source;
+
+  // kRestore, and the answers to kOffer and kFetch.  [layers]
+  std::vector<PiecePtr> state;
   uint64_t state_hash = 0;
 
   // kMeet: this member owns it, and may write over it.
@@ -79,7 +86,7 @@ class RoundTurns {
   struct State {
     std::optional<View> view;  // adopted
     int64_t next = 0;          // steps applied, by the state machine
-    bool has_state = false;    // no listener that waits for its first copy
+    bool has_state = false;    // no listener that waits for its first state
     bool needs_part = false;
     bool uploads = false;
   };
@@ -94,14 +101,14 @@ class RoundTurns {
   // Errors: that of End()
   absl::StatusOr<RoundTurn> Await(
       absl::Duration longest = absl::InfiniteDuration());
-  // Takes the first kCopy out of the queue, if there is one; never waits.
-  std::optional<RoundTurn> TryTakeCopy();
+  // Takes the first kOffer out of the queue, if there is one; never waits.
+  std::optional<RoundTurn> TryTakeOffer();
   // Whether a queued turn, or the end, makes the part of `step` useless.
   bool IsOver(int64_t step) const;
   // The part of `step` is handed in: it is not asked for again.
   void OnPart(int64_t step);
   // The number of the compute thread's present turn, from 1 on.  0: none, or
-  // one that may take any time (kDone, kUpload).
+  // one that may take any time (kFetch, kDone, kUpload).
   int64_t turn() const;
   // The number of kApply turns that wait.
   int64_t results() const;

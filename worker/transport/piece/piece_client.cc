@@ -519,6 +519,7 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
   {
     SteadyLock lock(&g.mutex);
     for (const auto& [layer, bytes] : want.bytes) {
+      if (!want.from_store) break;
       PiecePtr own = store_.Find(want.job, {want.cut, layer});
       if (own == nullptr || static_cast<int64_t>(own->size) != bytes) continue;
       g.found[layer] = std::move(own);

@@ -16,7 +16,7 @@ namespace {
 static_assert(kMaxRoundDataBytes == static_cast<int64_t>(kRoundChunkBytes));
 
 std::string Text(const PayloadKey& key) {
-  constexpr const char* kNames[] = {"", "part", "result", "state"};
+  constexpr const char* kNames[] = {"", "part", "result"};
   return absl::StrCat(kNames[static_cast<int>(key.kind)], " of step ", key.step,
                       ", shard ", key.shard);
 }
@@ -111,7 +111,7 @@ absl::Status RoundInbox::CheckDropped(const PayloadKey& of) {
 
 absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
     const PayloadKey& key, int64_t bytes) {
-  if (IsForgotten(key)) return nullptr;
+  if (key.step < forgotten_before_) return nullptr;
   const auto found = payloads_.find(key);
   if (found != payloads_.end()) {
     if (found->second.bytes != bytes) {
@@ -137,10 +137,6 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
   return payload;
 }
 
-bool RoundInbox::IsForgotten(const PayloadKey& key) const {
-  return key.kind != PayloadKey::Kind::kState && key.step < forgotten_before_;
-}
-
 std::vector<std::shared_ptr<RoundPayload>> RoundInbox::Clear() {
   std::vector<std::shared_ptr<RoundPayload>> dropped;
   for (auto& [key, incoming] : payloads_) {
@@ -155,10 +151,7 @@ std::vector<std::shared_ptr<RoundPayload>> RoundInbox::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;
   std::erase_if(payloads_, [&](auto& entry) {
     auto& [key, incoming] = entry;
-    const bool arrived =
-        incoming.payload == nullptr || incoming.payload->complete();
-    const bool state = key.kind == PayloadKey::Kind::kState;
-    if (key.step >= step || (state && !arrived)) return false;
+    if (key.step >= step) return false;
     dropped.push_back(std::move(incoming.payload));
     return true;
   });

@@ -52,7 +52,6 @@ class RoundInbox {
     bool dropped = false;                   // some of its bytes were dropped
   };
 
-  bool IsForgotten(const PayloadKey& key) const;
   absl::Status TakeChunk(absl::Span<const ByteSpan> slices,
                          const FrameLayout& layout, const PayloadKey& key);
   absl::Status TakeMessage(absl::Span<const ByteSpan> slices,

@@ -87,26 +87,11 @@ void RoundQueue::OnBroken() {
   for (auto& [key, sending] : payloads_) sending.taken = 0;
 }
 
-std::vector<std::shared_ptr<RoundPayload>> RoundQueue::DropOlderStates(
-    const PayloadKey& key) {
-  std::vector<std::shared_ptr<RoundPayload>> dropped;
-  if (key.kind != PayloadKey::Kind::kState) return dropped;
-  std::erase_if(payloads_, [&key, &dropped](auto& entry) {
-    if (entry.first.kind != key.kind || entry.first.step >= key.step) {
-      return false;
-    }
-    dropped.push_back(std::move(entry.second.payload));
-    return true;
-  });
-  return dropped;
-}
-
 std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;
   std::erase_if(payloads_, [step, &dropped](auto& entry) {
     auto& [key, sending] = entry;
-    const bool state = key.kind == PayloadKey::Kind::kState;
-    if (key.step >= step || (state && sending.wanted)) return false;
+    if (key.step >= step) return false;
     dropped.push_back(std::move(sending.payload));
     return true;
   });
@@ -171,12 +156,10 @@ void RoundOutbound::AddPayload(const PayloadKey& key,
                                const std::shared_ptr<RoundPayload>& payload,
                                std::string message) {
   std::shared_ptr<RoundPayload> replaced = payload;
-  std::vector<std::shared_ptr<RoundPayload>> dropped;  // freed without the lock
   RoundQueue::Ticket ticket = 0;
   {
     absl::MutexLock lock(&mutex_);
     if (need() == Need::kClosed) return;
-    dropped = queue_.DropOlderStates(key);
     ticket = queue_.AddPayload(key, &replaced);
     if (!message.empty()) queue_.AddMessage(std::move(message), key);
   }
@@ -199,8 +182,7 @@ void RoundOutbound::Forget(int64_t step) {
   absl::MutexLock lock(&mutex_);
   dropped = queue_.Forget(step);
   const bool writes = IsWritingLocked() && written_key_.has_value() &&
-                      written_key_->step < step &&
-                      written_key_->kind != PayloadKey::Kind::kState;
+                      written_key_->step < step;
   if (!writes) return;
   shared_->timers.RunAfter(
       kForgottenWrite,

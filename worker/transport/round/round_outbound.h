@@ -66,14 +66,9 @@ class RoundQueue {
   // Bytes whose message was taken wait until it is sent again.
   void OnBroken();
 
-  // Drops the parts and results of steps before `step`, and sent copies of the
-  // state.  The caller must free them without a lock.
+  // Drops the parts and results of steps before `step`.  The caller must free
+  // them without a lock.
   std::vector<std::shared_ptr<RoundPayload>> Forget(int64_t step);
-
-  // Drops copies of the state older than that of `key`, sent or not: a member
-  // that asks for a newer copy needs none of them.
-  std::vector<std::shared_ptr<RoundPayload>> DropOlderStates(
-      const PayloadKey& key);
 
   static constexpr size_t kMostMessages = 256;
 

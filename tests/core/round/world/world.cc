@@ -16,7 +16,7 @@ bool IsRequest(const Body& body) {
          std::holds_alternative<Hold>(body) ||
          std::holds_alternative<Answer>(body) ||
          std::holds_alternative<Fetch>(body) ||
-         std::holds_alternative<CopyRequest>(body);
+         std::holds_alternative<StateRequest>(body);
 }
 
 bool IsCommit(const RoundAction& action) {
@@ -155,23 +155,23 @@ void World::Do(Process& process, const ReportMismatch& report) {
   process.mismatch = report;
 }
 
-void World::Do(Process& process, const TakeCopy& copy) {
-  Trace(process, " takes a copy of ", copy.from, " after ", copy.next,
+void World::Do(Process& process, const TakeState& take) {
+  Trace(process, " takes the state of ", take.from, " after ", take.next,
         " steps");
   process.computing_step = -1;
-  const auto known = states_.find({process.attempt, copy.next});
+  const auto known = states_.find({process.attempt, take.next});
   if (known != states_.end() && known->second != process.truth) {
-    Fail(process, " took a copy of step ", copy.next, " that is not its state");
+    Fail(process, " took a state of step ", take.next, " that is not its own");
   }
 }
 
-void World::Do(Process& process, const SendCopy& copy) {
+void World::Do(Process& process, const OfferState& offer) {
   const RoundMember& member = *process.member;
-  Copy body{member.next(), member.last_hash(), StateOf(process)};
-  if (options_.flaw == RoundFlaw::kTornCopy && body.next > 0 && Chance(0.5)) {
+  StateOffer body{member.next(), member.last_hash(), StateOf(process)};
+  if (options_.flaw == RoundFlaw::kTornState && body.next > 0 && Chance(0.5)) {
     --body.next;
   }
-  Transmit(process, copy.to, MessageOf(process, body), process.truth,
+  Transmit(process, offer.to, MessageOf(process, body), process.truth,
            process.taint);
 }
 
@@ -184,10 +184,11 @@ void World::Deliver(Process& process, Parcel& parcel) {
   }
   if (KilledInPhase(process, message)) return;
   WatchMessage(process, message);
-  const auto* const copy = std::get_if<Copy>(&message.body);
+  const auto* const offer = std::get_if<StateOffer>(&message.body);
+  if (offer != nullptr && !parcel.fetched) return FetchState(process, parcel);
   const int64_t before = process.member->next();
   const std::pair own = {process.truth, process.taint};
-  if (copy != nullptr) {
+  if (offer != nullptr) {
     // The state that the core takes is there before it says so.
     process.truth = parcel.payload;
     process.taint = parcel.taint;
@@ -196,9 +197,9 @@ void World::Deliver(Process& process, Parcel& parcel) {
   Give(process, &message, [&](RoundActions& actions) {
     Hear(process, message, actions);
     taken = std::any_of(actions.begin(), actions.end(), [](const auto& each) {
-      return std::holds_alternative<TakeCopy>(each);
+      return std::holds_alternative<TakeState>(each);
     });
-    if (copy != nullptr && !taken) {
+    if (offer != nullptr && !taken) {
       std::tie(process.truth, process.taint) = own;
     }
   });
@@ -208,6 +209,21 @@ void World::Deliver(Process& process, Parcel& parcel) {
     RoundMessage want = MessageOf(process, Want{process.member->next(), 0});
     Transmit(process, message.from, std::move(want), 0, 0);
   }
+}
+
+// The state of its offer comes piece by piece, if the donor lives for so long.
+void World::FetchState(Process& process, const Parcel& parcel) {
+  if (std::exchange(process.fetches, true)) return;
+  AfterOn(process, Between(50, 5'000),
+          [this, &process, attempt = process.attempt,
+           parcel = Parcel(parcel)]() mutable {
+            if (attempt != process.attempt) return;
+            process.fetches = false;
+            const Process& donor = *Find(parcel.message.from);
+            if (!donor.alive() || FindCut(donor, process.id.worker)) return;
+            parcel.fetched = true;
+            Deliver(process, parcel);
+          });
 }
 
 void World::OnViewArrives(Process& process, const View& view) {

@@ -99,8 +99,9 @@ struct Serving {
 // A message on its way, with what stands for the bytes beside it.
 struct Parcel {
   RoundMessage message;
-  uint64_t payload = 0;  // a part's bytes; a copy's state without its fault
-  uint64_t taint = 0;    // a copy's
+  uint64_t payload = 0;  // a part's bytes; an offered state without its fault
+  uint64_t taint = 0;    // an offered state's
+  bool fetched = false;  // an offered state has come
 };
 
 // A member begins an attempt with this.
@@ -123,6 +124,7 @@ struct Life {
   Forgery forgery;
   std::vector<std::pair<MemberId, int64_t>> owing;  // since, in us
   std::optional<ReportMismatch> mismatch;
+  bool fetches = false;  // an offered state
 };
 
 struct Process : world::Process, Life {
@@ -196,9 +198,10 @@ class World : private world::Kernel {
   void Do(Process& process, Apply& apply);
   void Do(Process& process, const Suspect& suspect);
   void Do(Process& process, const ReportMismatch& report);
-  void Do(Process& process, const TakeCopy& copy);
-  void Do(Process& process, const SendCopy& copy);
+  void Do(Process& process, const TakeState& take);
+  void Do(Process& process, const OfferState& offer);
   void Deliver(Process& process, Parcel& parcel);
+  void FetchState(Process& process, const Parcel& parcel);
   void OnViewArrives(Process& process, const View& view);
   void Transmit(Process& from, const MemberId& to, RoundMessage message,
                 uint64_t payload, uint64_t taint);

@@ -119,16 +119,17 @@ void World::WatchMember(Process& process, const Before& before,
       (member.held().has_value() || FindSent<Hold>(actions) != nullptr)) {
     hit(MemberEvent::kHolds);
   }
-  if (FindAction<TakeCopy>(actions) != nullptr) hit(MemberEvent::kCopy);
+  if (FindAction<TakeState>(actions) != nullptr) hit(MemberEvent::kState);
   if (FindSent<Committed>(actions) != nullptr) hit(MemberEvent::kSendsPast);
   if (FindSent<TooOld>(actions) != nullptr) hit(MemberEvent::kTooOld);
-  if (FindAction<SendCopy>(actions) != nullptr) hit(MemberEvent::kSendsCopy);
+  if (FindAction<OfferState>(actions) != nullptr)
+    hit(MemberEvent::kOffersState);
   if (FindSent<Fetched>(actions) != nullptr) hit(MemberEvent::kFetched);
   if (FindAction<Suspect>(actions) != nullptr) hit(MemberEvent::kSuspects);
   if (message == nullptr) return;
   if (std::holds_alternative<TooOld>(message->body) &&
-      FindSent<CopyRequest>(actions) != nullptr) {
-    hit(MemberEvent::kAsksForCopy);
+      FindSent<StateRequest>(actions) != nullptr) {
+    hit(MemberEvent::kAsksForState);
   }
   const bool applies = FindAction<Apply>(actions) != nullptr;
   if (std::holds_alternative<Level>(message->body)) {
