@@ -105,6 +105,12 @@ void Checkpoints::Serve(Moment moment) {
     }
     const Cut safe = *job->recovery->floor();
     if (safe == Cut()) continue;
+    // No further round compares the states of a group's members after the last
+    // step; the coordinator does so before the job is saved.
+    if (job->group.has_value() && !job->saving &&
+        safe.step == job->record.job.steps()) {
+      continue;
+    }
     if (IsBroken(job->record.job, safe.step)) {
       // The newest sound checkpoint is exported instead.
       const Cut newest = NewestCheckpoint(job->record);
