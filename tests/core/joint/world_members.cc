@@ -13,7 +13,7 @@ using recover_world::kMs;
 
 constexpr int64_t kTickUs = 10 * kMs;
 constexpr int64_t kStepsAhead = 4;
-constexpr int kMostCopies = 2;
+constexpr int kMostStates = 2;
 constexpr size_t kMostUnapplied = 4;
 
 uint64_t ContentOf(uint64_t state, int layer) {
@@ -23,7 +23,7 @@ uint64_t ContentOf(uint64_t state, int layer) {
 bool IsReply(const Body& body) {
   return std::holds_alternative<Commit>(body) ||
          std::holds_alternative<Committed>(body) ||
-         std::holds_alternative<Copy>(body) ||
+         std::holds_alternative<StateOffer>(body) ||
          std::holds_alternative<ParameterAnswer>(body);
 }
 
@@ -103,7 +103,7 @@ std::optional<MemberReport> World::ReportOfMember(Worker& worker) {
   report.level = rounds.phase() == RoundMember::Phase::kListening &&
                  rounds.state_hash() != 0 &&
                  (member.group_next - rounds.next() <= kStepsAhead ||
-                  member.copies_taken >= kMostCopies);
+                  member.states_taken >= kMostStates);
   report.state_step = rounds.state_steps();
   report.state_hash = rounds.state_hash();
   AddAwaited(rounds.Awaited(), report.peers);
@@ -319,7 +319,7 @@ void World::Deliver(Worker& worker, const RoundMessage& message,
     return;
   }
   const Body& body = message.body;
-  if (std::holds_alternative<Copy>(body)) member.incoming = state;
+  if (std::holds_alternative<StateOffer>(body)) member.incoming = state;
   if (gossip_) {
     return Tell(worker, &GossipMember::OnMessage, message,
                 ParameterAnswer::Verdict::kTaken);
@@ -390,16 +390,16 @@ void World::Do(Worker& worker, const ReportMismatch& report) {
   MemberOf(worker).mismatch = report;
 }
 
-void World::Do(Worker& worker, const TakeCopy& copy) {
+void World::Do(Worker& worker, const TakeState& take) {
   Member& member = MemberOf(worker);
-  ++member.copies_taken;
+  ++member.states_taken;
   member.hashes.clear();
-  if (!gossip_) member.hashes[copy.next] = member.rounds->last_hash();
-  member.turns.push_back({Turn::Kind::kRestore, copy.next, 0, member.incoming});
+  if (!gossip_) member.hashes[take.next] = member.rounds->last_hash();
+  member.turns.push_back({Turn::Kind::kRestore, take.next, 0, member.incoming});
 }
 
-void World::Do(Worker& worker, const SendCopy& copy) {
-  MemberOf(worker).asking.insert(copy.to);
+void World::Do(Worker& worker, const OfferState& offer) {
+  MemberOf(worker).asking.insert(offer.to);
 }
 
 void World::Do(Worker& worker, const EndExchange& end) {
@@ -415,7 +415,7 @@ void World::Work(Worker& worker) {
   if (member.busy || !worker.active || worker.phase == WorkPhase::kFailed) {
     return;
   }
-  SendCopies(worker);
+  OfferStates(worker);
   if (!member.turns.empty()) {
     member.busy = true;
     ++member.turn;
@@ -510,12 +510,12 @@ void World::TellState(Worker& worker) {
   member.rounds->OnState(worker.step, member.state.value);
 }
 
-void World::SendCopies(Worker& worker) {
+void World::OfferStates(Worker& worker) {
   Member& member = MemberOf(worker);
   for (const MemberId& to : std::exchange(member.asking, {})) {
     const int64_t step = member.state.step;
-    const Copy copy{step, member.hashes[step], member.state.value};
-    Transmit(worker, to, MessageOf(worker, copy), member.state);
+    const StateOffer offer{step, member.hashes[step], member.state.value};
+    Transmit(worker, to, MessageOf(worker, offer), member.state);
   }
 }
 

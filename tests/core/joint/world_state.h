@@ -68,9 +68,9 @@ struct Member {
 
   // The driver's.
   std::map<int64_t, uint64_t> hashes;  // of results, by the step after them
-  State incoming;                      // of a copy that is being taken
+  State incoming;                      // of an offer that is being taken
   int64_t group_next = 0;
-  int copies_taken = 0;
+  int states_taken = 0;
   std::map<MemberId, int64_t> owing;  // since, in us
   std::optional<ReportMismatch> mismatch;
 };
@@ -155,8 +155,8 @@ class World final : public recover_world::World {
   void Do(Worker& worker, const struct Apply& apply);
   void Do(Worker& worker, const Suspect& suspect);
   void Do(Worker& worker, const ReportMismatch& report);
-  void Do(Worker& worker, const TakeCopy& copy);
-  void Do(Worker& worker, const SendCopy& copy);
+  void Do(Worker& worker, const TakeState& take);
+  void Do(Worker& worker, const OfferState& offer);
   void Do(Worker& worker, const EndExchange& end);
   void Transmit(Worker& from, const MemberId& to, const RoundMessage& message,
                 const State& state);
@@ -168,7 +168,7 @@ class World final : public recover_world::World {
   void Take(Worker& worker);
   void ComputePart(Worker& worker, int64_t step);
   void TellState(Worker& worker);
-  void SendCopies(Worker& worker);
+  void OfferStates(Worker& worker);
   void OnState(Worker& worker, int64_t steps, bool took_over);
   bool IsDue(Member& member, int64_t steps) const;
   void DepositState(Worker& worker, int64_t steps, const State& state);
