@@ -48,7 +48,7 @@ struct GroupWorker {
 struct GroupOrder {
   View view;
   // The members and the processes that shall become members.  A process that is
-  // not in the view listens, and asks the first member for a copy.
+  // not in the view listens, and asks the first member for its state.
   std::vector<GroupWorker> workers;  // by id
   MemberId uploader;                 // hands the weights over at the end
   // The coordinator's lease: a member that owes an answer for as long is
