@@ -32,14 +32,13 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-$suppressions/tsan.supp:history_size=4}
 
 # suite PRESET [CTEST OPTION...]
 suite() {
-  local preset=$1 slots=2
+  local preset=$1
   shift
   cmake --preset "$preset" -DPACELINE_WERROR=ON >/dev/null
   deploy/build.sh "$preset"
-  # Two of what computes for each core, which counts for two, or four process
-  # tests, since most of these wait.  Under a sanitizer they compute, too.
-  [[ $preset == *san ]] || slots=4
-  ctest --preset "$preset" -j $((slots * $(nproc))) --no-tests=error "$@"
+  # Two process tests for each core, since most of these wait; or one of what
+  # computes, which counts for two.
+  ctest --preset "$preset" -j $((2 * $(nproc))) --no-tests=error "$@"
 }
 
 readonly PROGRAMS=(paceline paceline-coordinator paceline-worker)
