@@ -63,14 +63,18 @@ Lineage LineageOf(const JobRecord& record) {
   return Lineage(std::move(rows));
 }
 
-Cut NewestCheckpoint(const JobRecord& record) {
+std::set<Cut> CheckpointCuts(const JobRecord& record) {
   const Lineage lineage = LineageOf(record);
-  Cut newest{0, record.job.resumed().step()};
+  std::set<Cut> cuts = {Cut{0, record.job.resumed().step()}};
   for (const v1::Checkpoint& each : record.job.checkpoints()) {
     const Cut cut = CutOf(each.cut());
-    if (lineage.IsValid(cut)) newest = std::max(newest, cut);
+    if (lineage.IsValid(cut)) cuts.insert(cut);
   }
-  return newest;
+  return cuts;
+}
+
+Cut NewestCheckpoint(const JobRecord& record) {
+  return *CheckpointCuts(record).rbegin();
 }
 
 // --- Making them -------------------------------------------------------------
@@ -235,7 +239,7 @@ void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
                       absl::ToDoubleSeconds(took)),
       moment);
   if (job->recovery != nullptr) {
-    job->recovery->OnCheckpoint(NewestCheckpoint(job->record));
+    job->recovery->OnCheckpoints(CheckpointCuts(job->record));
   }
   Retain(*job);
   // A cut that was under way already may be older than what was asked for.
@@ -294,7 +298,7 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
   mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
   mesh_.Put(*job);
   Retain(*job);
-  job->recovery->OnCheckpoint(NewestCheckpoint(job->record));
+  job->recovery->OnCheckpoints(CheckpointCuts(job->record));
 }
 
 // --- Using them --------------------------------------------------------------

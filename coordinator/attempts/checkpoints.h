@@ -111,8 +111,9 @@ class Checkpoints {
   CheckpointCounts counts_;
 };
 
-// The newest checkpoint from which the job may go on; Cut{}: none.  The one
-// with which it began counts as of attempt 0.
+// The checkpoints from which the job may go on.  The one with which it began
+// counts as of attempt 0; Cut{}: the beginning.
+std::set<Cut> CheckpointCuts(const JobRecord& record);
 Cut NewestCheckpoint(const JobRecord& record);
 Lineage LineageOf(const JobRecord& record);
 

@@ -137,7 +137,7 @@ void Pipelines::MakeRecovery(JobEntry& job) {
       policy, mesh_.orders, [this, id](const std::vector<RunCandidate>& there) {
         return PlanFor(*mesh_.FindJob(id), there);
       });
-  job.recovery->OnCheckpoint(NewestCheckpoint(job.record));
+  job.recovery->OnCheckpoints(CheckpointCuts(job.record));
   if (policy.stateless) job.attempt.watch = PlanWatch(kStatelessPolicy);
 }
 
@@ -193,7 +193,7 @@ void Pipelines::Restore(JobEntry& job, Moment moment) {
     OnRoster(job, moment);
   }
   if (IsInference(job.record.spec)) {
-    job.recovery->OnCheckpoint(PredictedCut(job.record));
+    job.recovery->OnCheckpoints({PredictedCut(job.record)});
   }
 }
 
@@ -484,7 +484,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
     JobReport report = ReportOf(heartbeat, job.record);
     const bool is_its = FindWorker(job.record, member.id) != nullptr;
     if (IsInference(job.record.spec)) {
-      job.recovery->OnCheckpoint(PredictedCut(job.record));
+      job.recovery->OnCheckpoints({PredictedCut(job.record)});
       report.step += job.recovery->base().step;
       if (report.phase == WorkPhase::kRunning &&
           !HasTurn(job.record, member.id)) {

@@ -215,7 +215,7 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
   if (roster.state == Roster::State::kTorn) {
     torn_[attempt_] = roster.sound_step;
     // Members began with different states: the base is not sound either.
-    if (roster.sound_step < base_.step && base_ != checkpoint_)
+    if (roster.sound_step < base_.step && checkpoints_.count(base_) == 0)
       torn_[base_.attempt] = roster.sound_step;
   }
   changed_.holdings = changed_.orders = true;
@@ -729,7 +729,7 @@ bool JobRecovery::WaitsForReturn(Cut base, Instant now) {
 // unless it is older than the floor.
 Cut JobRecovery::ChooseBase() const {
   std::map<Cut, int> copies = holdings_.Copies();
-  if (checkpoint_ != Cut()) ++copies[checkpoint_];
+  for (const Cut& cut : checkpoints_) ++copies[cut];
   const Cut newest = NewestCut(copies, 1, IsValidCut());
   // After a stop the members still send these records, or repeat them.
   if (!recorded_.has_value() || newest.step <= *recorded_ ||
@@ -894,7 +894,7 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
       NewestCut(holdings_.Copies(Draining()), CopiesWanted(), [this](Cut cut) {
         return IsValid(cut) && cut.step <= choice_.undecided_step;
       });
-  if (policy_.stateless) computed = checkpoint_;
+  if (policy_.stateless) computed = NewestCheckpoint();
   // A new attempt may have begun below it.
   const Cut before = IsValid(*floor_) ? *floor_ : Cut();
   const Cut after = FloorAfter(before, computed);

@@ -182,10 +182,10 @@ class JobRecovery {
 
   // Records and due evaluations of all steps up to this one are stored.
   void OnRecorded(int64_t step) { recorded_ = step; }
-  // The coordinator itself can serve this cut, instead of the one before.
-  void OnCheckpoint(Cut cut) {
-    changed_.holdings = changed_.holdings || cut != checkpoint_;
-    checkpoint_ = cut;
+  // The coordinator itself can serve these cuts, instead of those before.
+  void OnCheckpoints(const std::set<Cut>& cuts) {
+    changed_.holdings = changed_.holdings || cuts != checkpoints_;
+    checkpoints_ = cuts;
   }
   // The last state of these layers is stored durably.  Ignored if `attempt` is
   // not the present one.
@@ -440,6 +440,9 @@ class JobRecovery {
     return phase_ == JobPhase::kStarting || phase_ == JobPhase::kRunning ||
            phase_ == JobPhase::kStopping;
   }
+  Cut NewestCheckpoint() const {
+    return checkpoints_.empty() ? Cut() : *checkpoints_.rbegin();
+  }
   std::set<MemberId> Draining() const;
   std::string NameOf(const MemberId& process) const;
 
@@ -487,7 +490,7 @@ class JobRecovery {
   std::optional<Cut> floor_;
   Cut reported_floor_;
   std::set<Cut> pins_;
-  Cut checkpoint_;
+  std::set<Cut> checkpoints_;
   std::optional<int64_t> recorded_;
   int64_t furthest_ = 0;  // the newest applied step
 };

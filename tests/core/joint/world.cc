@@ -224,7 +224,7 @@ void World::SendGroupOrders() {
 
 void World::BeginJob() {
   group_.reset();
-  if (checkpoint_ != Cut()) job_->OnCheckpoint(checkpoint_);
+  if (checkpoint_ != Cut()) job_->OnCheckpoints({checkpoint_});
   Base::BeginJob();
 }
 
@@ -485,7 +485,7 @@ void World::OnFetched(Cut cut, const std::map<int, uint64_t>& layers) {
   ++sums_.checkpoints;
   checkpoint_ = cut;
   checkpoint_layers_ = layers;
-  job_->OnCheckpoint(cut);
+  job_->OnCheckpoints({cut});
   if (!exports_ || cut.step < deposit_from_) return;
   exports_ = false;
   See(Moment::kExport);

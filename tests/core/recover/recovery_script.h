@@ -23,7 +23,7 @@
 //   move WHY                   there is a better plan
 //   plans no | yes | changed   the planner finds one
 //   store fails | works | waits
-//   pass MS | recorded STEP | checkpoint 1/4 | uploaded ATTEMPT FIRST LAST
+//   pass MS | recorded STEP | checkpoint 1/4 ... | uploaded ATTEMPT FIRST LAST
 //   restart                    another coordinator
 //   view 1 2 listen 4 | over | torn STEP      of the group
 //   may-go 2 | followers | asked   of the job: how often it asked for a plan
@@ -359,7 +359,9 @@ class RecoveryScript final : public Script {
     } else if (verb == "recorded") {
       job_->OnRecorded(Number(1));
     } else if (verb == "checkpoint") {
-      job_->OnCheckpoint(CutAt(Word(1)));
+      std::set<Cut> cuts;
+      for (size_t i = 1; Has(i); ++i) cuts.insert(CutAt(Word(i)));
+      job_->OnCheckpoints(cuts);
     } else if (verb == "uploaded") {
       job_->OnUploaded(
           Number(1), {static_cast<int>(Number(2)), static_cast<int>(Number(3))},

@@ -113,7 +113,7 @@ void World::RestoreJob() {
     job_->OnKnown({index + 1}, MachineOf(index), NameOf(index));
     links_[index].last_heard_us = now_us();
   }
-  if (checkpoint_ != Cut()) job_->OnCheckpoint(checkpoint_);
+  if (checkpoint_ != Cut()) job_->OnCheckpoints({checkpoint_});
   if (records_) job_->OnRecorded(recorded_);
   if (uploaded_attempt_ != rows_.back().attempt) return;
   for (const auto& [layer, state] : uploads_done_) {
@@ -374,7 +374,7 @@ void World::MakeCheckpoint() {
     if (static_cast<int>(layers.size()) == layers_ && IsValid(cut)) {
       checkpoint_ = cut;
       checkpoint_layers_ = std::move(layers);
-      job_->OnCheckpoint(cut);
+      job_->OnCheckpoints({cut});
     }
     RecoveryActions unpinned;
     job_->SetPin(cut, false, Now(), unpinned);
