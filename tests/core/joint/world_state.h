@@ -230,7 +230,7 @@ class World final : public recover_world::World {
   //   - members that gossip deposit a step one after the other, and a machine
   //     that copies from both has pieces of both;
   //   - where the newest checkpoint is of such a deposit, and the group is torn
-  //     then, nobody looks for an older one;
+  //     then, this world keeps no older one;
   //   - a member that is not trusted begins the next attempt from its own
   //     store;
   //   - a coordinator that starts anew knows neither whom the last one did not
