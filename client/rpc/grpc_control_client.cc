@@ -287,6 +287,11 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
     again = absl::IsUnavailable(status) &&
             progress.bytes < progress.total_bytes &&
             clock.Now() - came < deadlines_.reconnect;
+    // The coordinator was there, and may be making a checkpoint still.
+    if (absl::IsUnavailable(status) && progress.connected && !progress.late &&
+        progress.bytes == 0) {
+      again = ++silences < deadlines_.silences;
+    }
     // A checkpoint is made first, which takes long over a slow link.
     if (progress.late && progress.bytes == 0) {
       const auto job = GetJob(id, 0, 0);
@@ -318,7 +323,9 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
 
 absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
                                          ExportProgress& progress) {
+  progress.connected = progress.late = false;
   PACELINE_RETURN_IF_ERROR(Connect());
+  progress.connected = true;
   grpc::ClientContext context;
   std::atomic<bool> late = false;
   std::optional<CallDeadline> deadline;

@@ -75,7 +75,8 @@ class GrpcControlClient final : public ControlClient {
     int64_t bytes = 0;
     int64_t total_bytes = 0;  // as the coordinator says
     int64_t step = 0;         // of a checkpoint
-    bool late = false;        // the last call ended since nothing came
+    bool connected = false;   // when the last call began
+    bool late = false;        // it ended since nothing came
   };
   absl::Status ExportOn(int64_t id, TakeBytes take, ExportProgress& progress);
   // OK once the channel is ready.

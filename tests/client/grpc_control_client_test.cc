@@ -67,10 +67,10 @@ class FakeControlService final : public v1::Control::Service {
       v1::WeightsChunk chunk;
       chunk.set_data(file.substr(at, 3));
       chunk.set_total_bytes(total_bytes);
-      writer->Write(chunk);
-      if (break_first_export && offsets.size() == 1) {
+      if (offsets.size() == 1 && at == first_call_breaks_at) {
         return grpc::Status(grpc::StatusCode::UNAVAILABLE, "broken");
       }
+      writer->Write(chunk);
     }
     return grpc::Status::OK;
   }
@@ -138,8 +138,8 @@ class FakeControlService final : public v1::Control::Service {
   std::string listed_model;
   grpc::Status submit_status;
   int64_t total_bytes = 6;
-  bool break_first_export = false;
-  bool is_silent = false;  // exports bring nothing
+  int64_t first_call_breaks_at = -1;  // offset
+  bool is_silent = false;             // exports bring nothing
   v1::JobState state = v1::JOB_STATE_SUCCEEDED;
   std::vector<int64_t> offsets;  // that exports asked for
   v1::SubmitJobRequest submitted;
@@ -257,19 +257,24 @@ TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {
   EXPECT_THAT(bed_.err.str(), HasSubstr("6 bytes instead of 7"));
 }
 
-// One deadline for all calls once ended an export over a slow link.
-TEST_F(OverGrpc, AnExportGoesOnAfterACallThatBroughtSomeOfIt) {
-  service_.break_first_export = true;
-  std::string text;
+// One deadline for all calls once ended an export over a slow link, and so did
+// a link that broke before the first bytes came.
+TEST_F(OverGrpc, AnExportGoesOnAfterACallThatBroke) {
+  for (const int64_t at : {0, 3}) {
+    service_.first_call_breaks_at = at;
+    service_.offsets.clear();
+    std::string text;
 
-  const auto exported = client_->ExportWeights(7, [&](absl::string_view bytes) {
-    text.append(bytes.data(), bytes.size());
-    return absl::OkStatus();
-  });
+    const auto exported =
+        client_->ExportWeights(7, [&](absl::string_view bytes) {
+          text.append(bytes.data(), bytes.size());
+          return absl::OkStatus();
+        });
 
-  EXPECT_TRUE(exported.ok()) << exported.status();
-  EXPECT_EQ(text, "abcdef");
-  EXPECT_EQ(service_.offsets, (std::vector<int64_t>{0, 3}));
+    EXPECT_TRUE(exported.ok()) << exported.status();
+    EXPECT_EQ(text, "abcdef");
+    EXPECT_EQ(service_.offsets, (std::vector<int64_t>{0, at}));
+  }
 }
 
 // It once waited for ever, whatever had become of the job.
