@@ -18,10 +18,10 @@ namespace paceline {
 
 // The protocol of this program.  A release raises it where programs of the last
 // one would misunderstand it; a field that they can pass over does not.
-constexpr int kProtocolVersion = 2;
+constexpr int kProtocolVersion = 3;
 // A coordinator still speaks this with workers; the newest that it speaks is
 // its own.
-constexpr int kOldestProtocol = 2;
+constexpr int kOldestProtocol = 3;
 
 // Bounds a message to a server, which any peer may send.  A sender cuts a
 // larger one into chunks.  gRPC looks at the size when all of a message is
