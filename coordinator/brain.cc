@@ -125,7 +125,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const v1::Registration& sent,
     sent_.erase(verdict.replaced);
     mesh_.actions.ends.push_back(
         {verdict.replaced,
-         absl::AbortedError(absl::StrCat(
+         Aborted(
              "worker ", registration.name(), " has attached on a newer stream",
              verdict.arrival == Arrival::kRestarted
                  ? absl::StrCat(", as another process (pid ",
@@ -133,7 +133,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const v1::Registration& sent,
                                 registration.address(),
                                 "): two workers of one machine need a --name "
                                 "each")
-                 : ""))});
+                 : "")});
   }
   mesh_.AddNotice(
       verdict.id,
@@ -174,7 +174,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   const Member* const member = mesh_.membership.OnHeard(stream, moment.now);
   if (member == nullptr) {
     // Not Aborted: a worker that was lost in this same batch shall come back.
-    return absl::UnavailableError(
+    return Unavailable(
         "heartbeat on a stream that was replaced or lost; attach again");
   }
   mesh_.actions.acks.push_back({stream, heartbeat.sequence()});
@@ -207,9 +207,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
       job != nullptr && FindWorker(job->record, member->id) != nullptr;
   std::vector<PeerReport> links;
   if (is_its && job->group.has_value()) {
-    if (!job->saving && report.member.has_value()) {
-      links = report.member->peers;
-    }
+    if (!job->saving && report.member.has_value()) links = report.member->peers;
   } else if (is_its && job->recovery != nullptr) {
     links = pipelines_.Watch(*job, *member, report, moment);
   }
@@ -273,8 +271,7 @@ void Brain::OnWorkerLost(const Member& member, Moment moment) {
   if (member.state == MemberState::kLost && member.stream.assigned()) {
     mesh_.actions.ends.push_back(
         {member.stream,
-         absl::UnavailableError(
-             absl::StrCat("counted as lost: ", member.why, "; attach again"))});
+         Unavailable("counted as lost: ", member.why, "; attach again")});
     OnStreamBroken(member.stream, moment);
   }
   mesh_.settling.erase(member.id);
@@ -303,16 +300,16 @@ absl::Status Brain::CheckDelete(JobId id) const {
   if (found == mesh_.jobs.end()) return NoSuchJob(id);
   const JobState state = found->second.record.state();
   if (const JobId user = checkpoints_.UserOf(id); user.assigned()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "job ", user.value, " began from a checkpoint of job ", id.value,
         " and may need it again; wait for its end, or end it first with: "
         "paceline job stop ",
-        user.value));
+        user.value);
   }
   if (HasEnded(state)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("job ", id.value, " is ", JobStateName(state),
-                   "; end it first with: paceline job stop ", id.value));
+  return FailedPrecondition("job ", id.value, " is ", JobStateName(state),
+                            "; end it first with: paceline job stop ",
+                            id.value);
 }
 
 void Brain::OnDeleted(JobId id) {
@@ -351,19 +348,17 @@ absl::Status Brain::CheckUpload(const Fence& fence, StreamId stream) const {
   if (job == mesh_.jobs.end() ||
       job->second.record.state() != JobState::kRunning ||
       job->second.record.fence() != fence) {
-    return absl::AbortedError(absl::StrCat(
-        "no weights are expected of job ", fence.job.value, ", attempt ",
-        fence.attempt, ", plan ", fence.plan_version));
+    return Aborted("no weights are expected of job ", fence.job.value,
+                   ", attempt ", fence.attempt, ", plan ", fence.plan_version);
   }
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (!stream.assigned() || member.stream != stream) continue;
     const JobEntry* const its = mesh_.JobOf(id);
     if (its == &job->second) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        absl::StrCat("worker ", member.registration.name(),
-                     " has no stage of job ", fence.job.value));
+    return PermissionDenied("worker ", member.registration.name(),
+                            " has no stage of job ", fence.job.value);
   }
-  return absl::UnavailableError("no worker is attached over this connection");
+  return Unavailable("no worker is attached over this connection");
 }
 
 // Waits for the last checkpoint, since another job may go on from it.
@@ -675,15 +670,14 @@ absl::StatusOr<v1::Worker> Brain::OnForget(const std::string& worker,
   const WorkerId id = found->id;
   const std::string& name = found->registration.name();
   if (!IsGone(found->state)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", name, " is there (", MemberStateName(found->state),
-        "): end its process first"));
+    return FailedPrecondition("worker ", name, " is there (",
+                              MemberStateName(found->state),
+                              "): end its process first");
   }
   if (const JobEntry* const job = mesh_.JobOf(id)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->record.id().value, " waits for worker ", name,
-                     ": end the job first with: paceline job stop ",
-                     job->record.id().value));
+    return FailedPrecondition(
+        "job ", job->record.id().value, " waits for worker ", name,
+        ": end the job first with: paceline job stop ", job->record.id().value);
   }
   v1::Worker view = ViewWorker(*found, moment.now);
   mesh_.AddNotice(id, absl::StrCat("worker ", name, " is forgotten"));
@@ -704,9 +698,9 @@ absl::StatusOr<v1::Revocation> Brain::OnRevoke(const v1::RevokeRequest& request,
                                                Moment moment) {
   const std::string holder = absl::StrCat(request.role(), "/", request.name());
   if (mesh_.revoked.size() >= kMostRevoked && !mesh_.revoked.contains(holder)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhausted(
         "certificates of ", kMostRevoked,
-        " holders were revoked: begin anew with another authority"));
+        " holders were revoked: begin anew with another authority");
   }
   int64_t& until = mesh_.revoked[holder];
   // The clock may have been set back since the last revocation.  This also
@@ -750,8 +744,7 @@ bool Brain::StopWorkers(const std::string& name, const std::string& why,
     const auto change = mesh_.membership.Stop(id, why, moment.now);
     if (stream.assigned()) {
       mesh_.actions.ends.push_back(
-          {stream, absl::PermissionDeniedError(
-                       absl::StrCat("worker ", name, ": ", why))});
+          {stream, PermissionDenied("worker ", name, ": ", why)});
       OnStreamBroken(stream, moment);
     }
     if (change.has_value()) TakeChanges({*change}, moment);

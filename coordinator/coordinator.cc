@@ -37,9 +37,7 @@ absl::Duration ThreadCpuTime() {
   return absl::DurationFromTimespec(time);
 }
 
-absl::Status Stopping() {
-  return absl::UnavailableError("the coordinator is stopping");
-}
+absl::Status Stopping() { return Unavailable("the coordinator is stopping"); }
 
 void LogNotice(const Notice& notice) {
   std::vector<LogField> fields;
@@ -145,8 +143,7 @@ void Coordinator::Post(TaskLoop::Task task) {
 void Coordinator::PostRequest(const StatusDone& refuse, TaskLoop::Task task) {
   if (loop_.TryPost(Counted(std::move(task)))) return;
   metrics_.SetQueueDepth(--queued_);
-  refuse(absl::UnavailableError(
-      "the coordinator is overloaded: try again in a moment"));
+  refuse(Unavailable("the coordinator is overloaded: try again in a moment"));
 }
 
 template <typename T>
@@ -374,7 +371,7 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
   Post([this, id, stream, registration = std::move(registration), done] {
     // Another gRPC thread may have called OnBroken() before this.
     if (stream->ended()) {
-      done(absl::CancelledError("the worker has left"));
+      done(Cancelled("the worker has left"));
       return;
     }
     const absl::StatusOr<AttachVerdict> verdict =
@@ -387,7 +384,7 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
         // After a restart, the coordinator would not know this worker.
         streams_.erase(id);
         brain_.OnStreamBroken(id, Now());
-        done(absl::UnavailableError(stored.message()));
+        done(Unavailable(stored.message()));
       } else {
         const absl::Duration lease = policy_.membership.lease;
         v1::Welcome welcome;
@@ -481,7 +478,7 @@ void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,
 void Coordinator::EndExports() {
   std::erase_if(exports_, [](const auto& each) {
     if (!each.second.has_left()) return false;
-    each.second.done(absl::CancelledError("the client has left"));
+    each.second.done(Cancelled("the client has left"));
     return true;
   });
 }
@@ -568,8 +565,7 @@ void Coordinator::OnChecked(absl::StatusOr<Submission> submission, bool dry_run,
       brain_.OnSubmitted(submission->job, Now());
     } else {
       // Not ResourceExhausted: that would say that no worker has room.
-      submission = absl::InternalError(
-          absl::StrCat("the job could not be stored: ", stored.message()));
+      submission = Internal("the job could not be stored: ", stored.message());
     }
   }
   if (submission.ok() && !dry_run) {
@@ -606,11 +602,10 @@ void Coordinator::Delete(JobId job, Done<v1::DeleteJobResponse> done) {
         }
       } else {
         // Not ResourceExhausted: that would say that no worker has room.
-        deleted =
-            absl::InternalError(absl::StrCat("job ", job.value,
-                                             " is still there, its deletion "
-                                             "could not be stored: ",
-                                             deleted.message()));
+        deleted = Internal("job ", job.value,
+                           " is still there, its deletion "
+                           "could not be stored: ",
+                           deleted.message());
       }
     }
     replies_.push_back([deleted, done](const absl::Status& /*stored*/) {

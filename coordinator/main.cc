@@ -109,7 +109,7 @@ absl::StatusOr<std::optional<HttpTls>> HttpFiles(
   if (!options.http_tls) return std::optional<HttpTls>();
   if (authority == nullptr) {
     return AtOption(options.origins, "http-tls",
-                    absl::InvalidArgumentError("it needs --tls as well"));
+                    InvalidArgument("it needs --tls as well"));
   }
   const TlsFiles& own = authority->own();
   return HttpTls{own.certificate, own.key, own.authority};
@@ -234,9 +234,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   }
   readiness.serving = false;
   coordinator.RefuseWaiters();
-  if (server.ok()) {
-    server->Shutdown(kCallsMayTake);
-  }
+  if (server.ok()) server->Shutdown(kCallsMayTake);
   http.Stop();
   coordinator.Stop();
   weights_store.Stop();

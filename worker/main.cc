@@ -93,8 +93,7 @@ absl::Status ExecuteAnew(const std::string& capability, char** argv,
     if (fd > STDERR_FILENO) fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
   execve("/proc/self/exe", argv, words.data());
-  return absl::InternalError(
-      absl::StrCat("cannot execute myself anew: ", strerror(errno)));
+  return Internal("cannot execute myself anew: ", strerror(errno));
 }
 
 // Stops the daemon.  A compute thread that hangs, in somebody's script say,
@@ -148,12 +147,12 @@ ComputeParts MakeComputeParts(bool no_scripts) {
     return std::make_unique<FakeEngine>(options);
   };
   parts.read_script = [](const JobSpec&) -> absl::StatusOr<ScriptModel> {
-    return absl::UnimplementedError(
+    return Unimplemented(
         "this worker was built without LibTorch: it computes no scripts");
   };
 #endif
   if (!no_scripts) return parts;
-  const auto refused = absl::PermissionDeniedError(
+  const auto refused = PermissionDenied(
       "model.file: this worker runs no scripts (--no-scripts): name other "
       "workers for the job, or start this one without it");
   parts.read_script = [refused](const JobSpec&) { return refused; };

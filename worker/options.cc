@@ -116,9 +116,7 @@ void AddTrust(CLI::App& app, WorkerOptions& options) {
 // Fills in what follows from other options.
 void FillIn(WorkerOptions& options) {
   if (options.tls_dir.empty()) options.tls_dir = options.state + "/tls";
-  if (options.machine_id.empty()) {
-    options.machine_id = MachineId(options.state);
-  }
+  if (options.machine_id.empty()) options.machine_id = MachineId(options.state);
   options.data_dirs.push_back(kPublicData);
 }
 

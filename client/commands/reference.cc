@@ -104,7 +104,7 @@ bool IsModel(const std::string& word) {
 ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
   if (spec.model.name == kScriptModel) {
     return ReportError(
-        console, absl::InvalidArgumentError(
+        console, InvalidArgument(
                      "a worker has to look into a script: paceline plan "
                      "--model script --set model.file=/PATH shows its layers"));
   }

@@ -227,7 +227,7 @@ class SpecReader {
 
   absl::Status status() const {
     if (problems_.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+    return InvalidArgument(absl::StrJoin(problems_, "\n"));
   }
   v1::JobSpec& proto() { return proto_; }
 
@@ -359,9 +359,7 @@ void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
     ReadMap(value, path + ".",
             *message.GetReflection()->MutableMessage(&message, &field));
   } else if (field.is_repeated()) {
-    for (const auto& element : value) {
-      ReadScalar(element, path, field, message);
-    }
+    for (const auto& element : value) ReadScalar(element, path, field, message);
   } else {
     ReadScalar(value, path, field, message);
   }
@@ -440,9 +438,7 @@ void SpecReader::SetList(absl::string_view text, size_t column,
                          const FieldDescriptor& field, Message& message) {
   std::string why;
   for (const absl::string_view element : SplitList(text, column, &why)) {
-    if (why.empty()) {
-      why = SetScalar(message, field, std::string(element));
-    }
+    if (why.empty()) why = SetScalar(message, field, std::string(element));
   }
   if (!why.empty()) AddProblem(set_, "", why);
 }
@@ -567,7 +563,7 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   if (file >= 0 && !from_stdin) close(file);
   const std::string name = from_stdin ? "standard input" : path;
   if (from_stdin && error == EBADF) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "cannot read the job from standard input: it is closed; name a file, "
         "or hand one over as in 'paceline job submit - < job.yaml'");
   }

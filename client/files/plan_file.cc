@@ -201,9 +201,7 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
   PACELINE_RETURN_IF_ERROR(status);
   const absl::Status placed =
       CheckPlacement(plan.problem, plan.placement, DeviceHolds::kSeveralStages);
-  if (!placed.ok()) {
-    return InvalidArgument("placement: ", placed.message());
-  }
+  if (!placed.ok()) return InvalidArgument("placement: ", placed.message());
   return plan;
 }
 

@@ -148,9 +148,9 @@ absl::StatusOr<ProfileSource> ParseProfileFile(const std::string& name,
   absl::StatusOr<ProfileSource> source = Parse(name, text);
   if (!source.ok()) {
     const absl::string_view why = source.status().message();
-    return absl::InvalidArgumentError(absl::StartsWith(why, name)
-                                          ? std::string(why)
-                                          : absl::StrCat(name, ": ", why));
+    return InvalidArgument(absl::StartsWith(why, name)
+                               ? std::string(why)
+                               : absl::StrCat(name, ": ", why));
   }
   source->name = name;
   return source;

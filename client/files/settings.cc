@@ -133,7 +133,7 @@ absl::StatusOr<Settings> GatherSettings(
 
 absl::StatusOr<std::string> ContextFile(const std::string& name) {
   const std::string why = WhyNoWorkerName(name, "context");
-  if (!why.empty()) return absl::InvalidArgumentError(why);
+  if (!why.empty()) return InvalidArgument(why);
   return absl::StrCat(UserFolder(), "/contexts/", name, ".yaml");
 }
 
@@ -264,12 +264,8 @@ absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
                                : absl::StrCat("did you mean '", close, "'?"));
   }
   std::optional<std::string>* const target = found->second;
-  if (target->has_value()) {
-    return Wrong(path, key, name, ": duplicate key");
-  }
-  if (!value.IsScalar()) {
-    return Wrong(path, key, name, ": expected text");
-  }
+  if (target->has_value()) return Wrong(path, key, name, ": duplicate key");
+  if (!value.IsScalar()) return Wrong(path, key, name, ": expected text");
   *target = value.Scalar();
   source.where = absl::StrCat(path, ":", key.Mark().line + 1);
   return absl::OkStatus();

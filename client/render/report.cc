@@ -275,9 +275,7 @@ std::string RenderDrift(const v1::Job& job) {
             ", a micro-batch"),
         stage.predicted_seconds(), stage.measured_seconds());
   }
-  if (!IsInference(job)) {
-    add("a step", predicted_step, job.step_seconds());
-  }
+  if (!IsInference(job)) add("a step", predicted_step, job.step_seconds());
   std::string text = table.Render();
   if (!job.estimate().source().empty()) {
     absl::StrAppend(

@@ -121,7 +121,7 @@ absl::Status GrpcControlClient::Unreachable(const std::string& why) const {
   const bool hung_up = absl::StrContains(why, "closed") ||
                        absl::StrContains(why, "reset") ||
                        absl::StrContains(why, "SETTINGS");
-  return absl::UnavailableError(absl::StrCat(
+  return Unavailable(
       "cannot reach the coordinator at ", address_, ": ", why,
       hung_up ? absl::StrCat(".  'paceline tls check ", address_,
                              "' tells whether a certificate is the reason")
@@ -129,7 +129,7 @@ absl::Status GrpcControlClient::Unreachable(const std::string& why) const {
       answered_ ? ".  It answered before: start it again; its jobs go on "
                   "meanwhile, and 'paceline job wait last' waits for one"
                 : ".  Start a mesh with 'paceline up', or say where one is "
-                  "with --coordinator HOST:PORT"));
+                  "with --coordinator HOST:PORT");
 }
 
 absl::Status GrpcControlClient::Connect() {
@@ -151,11 +151,11 @@ absl::Status GrpcControlClient::Connect() {
 
 absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
   if (SpeaksNoGrpc(status)) {
-    return absl::UnavailableError(absl::StrCat(
+    return Unavailable(
         "what answers at ", address_,
         " is no Paceline coordinator: it speaks HTTP, but not gRPC.  Name the "
         "coordinator's gRPC port, 7400 unless it was told otherwise (7480 is "
-        "its port for /metrics), with --coordinator HOST:PORT"));
+        "its port for /metrics), with --coordinator HOST:PORT");
   }
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -168,12 +168,12 @@ absl::Status GrpcControlClient::Explain(const grpc::Status& status) const {
       return Unreachable("it is stopping");
     case grpc::StatusCode::UNIMPLEMENTED:
       // So says a worker, too: its port speaks gRPC.
-      return absl::UnimplementedError(absl::StrCat(
+      return Unimplemented(
           "the coordinator at ", address_, " does not know this call",
           status.error_message().empty() ? "" : " (", status.error_message(),
           status.error_message().empty() ? "" : ")",
           ": update it or this program, unless that is the address of a "
-          "worker"));
+          "worker");
     default:
       return FromGrpc(status);
   }
@@ -301,14 +301,14 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
       const int least = HasEnded(state) ? deadlines_.silences - 1 : 0;
       silences = std::max(silences + 1, least);
       again = silences < deadlines_.silences;
-      status = absl::DeadlineExceededError(absl::StrCat(
+      status = DeadlineExceeded(
           "nothing of the weights of job ", id, ", which is ",
           JobStateName(state), ", came from the coordinator at ", address_,
           " for ",
           absl::FormatDuration(
               absl::Trunc(clock.Now() - came, absl::Seconds(1))),
           ", though it answers: 'paceline job events ", id,
-          "' says whether a checkpoint failed, and why; then export again"));
+          "' says whether a checkpoint failed, and why; then export again");
     }
     if (again && progress.bytes == before) absl::SleepFor(kReconnectPause);
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/values/text.h"
 #include "core/base/counted.h"
+#include "core/base/errors.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
@@ -266,7 +267,7 @@ absl::Status CheckBenchSets(const std::vector<std::string>& sets, bool train) {
     }
   }
   if (problems.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+  return InvalidArgument(absl::StrJoin(problems, "\n"));
 }
 
 }  // namespace paceline

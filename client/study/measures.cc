@@ -200,8 +200,7 @@ absl::StatusOr<Measure> FindPlanMeasure(const std::string& name) {
     known.emplace_back(each.name);
     if (name == each.name) return MeasureOf(each);
   }
-  return absl::InvalidArgumentError(
-      WhyNotAmong("measure of a plan", name, known));
+  return InvalidArgument(WhyNotAmong("measure of a plan", name, known));
 }
 
 std::optional<double> ValueIn(const Document& job, const Measure& measure) {

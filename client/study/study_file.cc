@@ -87,7 +87,7 @@ class StudyReader {
   void ReadRoot(const YAML::Node& root);
   absl::Status status() const {
     if (problems_.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrJoin(problems_, "\n"));
+    return InvalidArgument(absl::StrJoin(problems_, "\n"));
   }
 
  private:

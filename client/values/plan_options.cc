@@ -43,7 +43,7 @@ absl::Status CheckMachineOptions(const PlanOptions& options) {
                   "needs --machines, as in --machines 4x4");
   }
   if (options.bandwidth.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--machines needs --bandwidth in bytes a second, one number a level, "
         "the inner one first, as in --machines 4x4 --bandwidth 1e10,1.25e9");
   }
@@ -56,7 +56,7 @@ absl::Status CheckCostModel(const PlanOptions& options) {
                   "goes with --cost-model pipedream; ours always counts them");
   }
   if (options.machines.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--cost-model pipedream needs --profile FILE, --machines and "
         "--bandwidth: it knows only devices that are all alike");
   }
@@ -83,19 +83,18 @@ absl::Status CheckCostModel(const PlanOptions& options) {
 absl::Status CheckPlanOptions(const PlanOptions& options) {
   PACELINE_RETURN_IF_ERROR(CheckSource(options));
   if (options.batch.has_value() && options.model.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--batch goes with --model; a job file has train.micro_batch, as in "
         "--set train.micro_batch=16");
   }
   PACELINE_RETURN_IF_ERROR(CheckMachineOptions(options));
   PACELINE_RETURN_IF_ERROR(CheckCostModel(options));
   if (options.replicas && options.no_replicas) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--replicas and --no-replicas: leave one of them out");
   }
   if (options.compare && options.policy.has_value()) {
-    return absl::InvalidArgumentError(
-        "--compare asks all policies: leave --policy out");
+    return InvalidArgument("--compare asks all policies: leave --policy out");
   }
   return absl::OkStatus();
 }
@@ -125,7 +124,7 @@ absl::Status SetPlanOption(const std::string& key, const std::string& value,
   for (const PlanKey& each : kPlanKeys) names.emplace_back(each.name);
   if (const std::string why = WhyNotAmong("key of a plan", key, names);
       !why.empty()) {
-    return absl::InvalidArgumentError(why);
+    return InvalidArgument(why);
   }
   for (const PlanKey& each : kPlanKeys) {
     if (key == each.name) options.*each.text = value;

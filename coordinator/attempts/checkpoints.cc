@@ -171,9 +171,8 @@ void Checkpoints::Fail(const std::string& why, Moment moment) {
   const int64_t step = under_way_->cut.step;
   ++counts_.failed;
   failed_at_[id] = step;
-  AnswerExport(id, absl::UnavailableError(absl::StrCat(
-                       "the state after step ", step, " of job ", id.value,
-                       " could not be brought here: ", why)));
+  AnswerExport(id, Unavailable("the state after step ", step, " of job ",
+                               id.value, " could not be brought here: ", why));
   JobEntry* const job = End(moment);
   if (job == nullptr) {
     mesh_.actions.checkpoints.push_back(

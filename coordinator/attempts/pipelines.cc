@@ -311,7 +311,7 @@ PlacedStages Pipelines::PlanFor(JobEntry& job,
     const std::string cannot =
         unfit.empty() ? ""
                       : absl::StrCat("cannot use ", absl::StrJoin(unfit, ", "));
-    return absl::UnavailableError(Sentence(
+    return Unavailable(Sentence(
         {verdict.impossible.ok() ? verdict.why
                                  : std::string(verdict.impossible.message()),
          cannot}));
@@ -705,9 +705,7 @@ absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
     all_measured = all_measured && drift.measured_seconds() > 0;
     seconds += std::max(drift.predicted_seconds(), drift.measured_seconds());
   }
-  if (all_measured) {
-    longest = std::max(longest, seconds);
-  }
+  if (all_measured) longest = std::max(longest, seconds);
   return std::max(
       longest > 0 ? mesh_.policy.membership.lease : kLongestInstruction,
       absl::Seconds(kPatience * std::max(seconds, longest)));
@@ -859,9 +857,7 @@ std::optional<RunOrder> Pipelines::OrderOf(const JobEntry& entry,
   run.threads = job.job.threads();
   run.inputs = job.job.inputs();
   const v1::SkipRun* const skips = SkipRunAt(job.job, run.base.step);
-  if (skips != nullptr) {
-    run.skipped_in_row = run.base.step - skips->first() + 1;
-  }
+  if (skips != nullptr) run.skipped_in_row = run.base.step - skips->first() + 1;
   if (IsDataParallel(job.spec) &&
       (!entry.group.has_value() || !groups_.AddTo(entry, *member, run))) {
     return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/data/data_sets.h"
 #include "core/job/job_keys.h"
 #include "core/optim/step_gate.h"
@@ -143,7 +144,7 @@ std::string WhyMostlySkipped(const JobRecord& record) {
 }
 
 std::string AdviceAfterSkips(const JobSpec& spec) {
-  if (IsInference(spec)) return AdviceAfter(absl::DataLossError(""), spec);
+  if (IsInference(spec)) return AdviceAfter(DataLoss(""), spec);
   std::string advice = "the same job would fail the same way: ";
   if (IsDataParallel(spec)) {
     absl::StrAppend(&advice,

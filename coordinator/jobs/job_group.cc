@@ -301,9 +301,7 @@ void JobGroup::EvictSilent(Instant now) {
 void JobGroup::EvictHung() {
   if (paused_) return;
   std::map<MemberId, MemberWork> work;
-  for (const auto& [member, process] : processes_) {
-    work[member] = process.work;
-  }
+  for (const auto& [member, process] : processes_) work[member] = process.work;
   const std::optional<Hang> hang =
       DecideHang(*view(), work, options_.instruction_bound);
   if (!hang.has_value()) return;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/counted.h"
+#include "core/base/errors.h"
 #include "core/job/job_check.h"
 #include "core/job/job_model.h"
 
@@ -234,14 +235,14 @@ double MeasuredStepSeconds(const JobRecord& record) {
 }
 
 absl::Status NoSuchJob(JobId id) {
-  return absl::NotFoundError(absl::StrCat("there is no job ", id.value,
-                                          "; paceline job list shows all"));
+  return NotFound("there is no job ", id.value,
+                  "; paceline job list shows all");
 }
 
 absl::Status CheckSpec(const JobSpec& spec) {
   const std::vector<SpecProblem> problems = CheckJobSpec(spec);
   if (problems.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrJoin(
+  return InvalidArgument(absl::StrJoin(
       problems, "; ", [](std::string* out, const SpecProblem& problem) {
         absl::StrAppend(out, problem.path, problem.path.empty() ? "" : ": ",
                         problem.why);

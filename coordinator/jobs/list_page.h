@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -32,8 +33,7 @@ class ListPage {
     int64_t number = 0;
     if (token.empty()) return first;
     if (absl::SimpleAtoi(token, &number) && number >= 0) return number;
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_token: '", token, "' is none of this list's"));
+    return InvalidArgument("page_token: '", token, "' is none of this list's");
   }
 
   // Whether the next element belongs to this answer.

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/mirror.h"
 
@@ -21,9 +21,7 @@ int64_t EndOf(const v1::SkipRun& run) { return run.first() + run.steps(); }
 
 void AddSkip(int64_t step, v1::Job& job) {
   std::map<int64_t, int64_t> runs;  // first step -> one past the last
-  for (const v1::SkipRun& run : job.skip_runs()) {
-    runs[run.first()] = EndOf(run);
-  }
+  for (const v1::SkipRun& run : job.skip_runs()) runs[run.first()] = EndOf(run);
   runs.emplace(step, step + 1);
   job.clear_skip_runs();
   if (runs.size() > kMostSkipRuns) runs.erase(runs.begin());
@@ -88,14 +86,12 @@ v1::Job ToStored(const JobRecord& record) {
 
 absl::StatusOr<JobRecord> FromStored(v1::Job job) {
   if (job.state() < 1 || job.state() >= kJobStates) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("state ", static_cast<int>(job.state())));
+    return InvalidArgument("state ", static_cast<int>(job.state()));
   }
   for (const v1::JobWorker& worker : job.workers()) {
     const v1::RunState::Phase phase = worker.run().phase();
     if (v1::RunState::Phase_IsValid(phase)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("phase ", static_cast<int>(phase)));
+    return InvalidArgument("phase ", static_cast<int>(phase));
   }
   JobRecord record;
   record.spec = FromProto(job.spec());

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
+#include "core/base/errors.h"
 #include "core/data/batch.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
@@ -186,9 +187,7 @@ void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
   const bool was_unknown = record.steps() == 0;
   const int64_t asked = job.record.spec.train.steps;
   if (reads && (asked == 0 || run.steps() <= asked)) {
-    if (was_unknown && run.steps() > 0) {
-      NoteWalk(job, run.steps(), moment);
-    }
+    if (was_unknown && run.steps() > 0) NoteWalk(job, run.steps(), moment);
     record.set_steps(std::max(record.steps(), run.steps()));
   }
   if (!IsInference(job.record.spec)) {
@@ -234,8 +233,7 @@ void JobProgress::TakeUnreadable(JobEntry& job, const v1::JobWorker& part,
   Unite(said.test(), *record.mutable_unreadable()->mutable_test());
   const std::string why = WhyUnreadable(job.record);
   if (!why.empty()) {
-    mesh_.FailJob(job, why,
-                  AdviceAfter(absl::DataLossError(why), job.record.spec),
+    mesh_.FailJob(job, why, AdviceAfter(DataLoss(why), job.record.spec),
                   moment);
   }
 }

@@ -188,12 +188,8 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
     End(*task, error);
   } else if (request != requests_.end()) {
     v1::GetProfileResponse& view = request->second;
-    if (measurement.has_script()) {
-      *view.mutable_script() = measurement.script();
-    }
-    if (measurement.has_profile()) {
-      *view.add_profiles() = measurement.profile();
-    }
+    if (measurement.has_script()) *view.mutable_script() = measurement.script();
+    if (measurement.has_profile()) *view.add_profiles() = measurement.profile();
     view.mutable_links()->MergeFrom(measurement.links());
     for (const v1::MissingFile& missing : measurement.missing()) {
       v1::MissingFile& of_worker = *view.add_missing();
@@ -226,19 +222,19 @@ absl::Status MeasureQueue::Judge(
       task.waits_for = absl::StrCat("worker ", name, ", which is gone");
       return absl::OkStatus();
     }
-    return absl::UnavailableError(absl::StrCat("worker ", name, " is gone"));
+    return Unavailable("worker ", name, " is gone");
   }
   task.gone_since.reset();
   if (task.ended_processes > policy_.most_ended_processes) {
-    return absl::AbortedError(absl::StrCat(
+    return Aborted(
         "the worker's process ended ", Counted(task.ended_processes, "time"),
         " over it: its log, or the kernel's, says why; has it enough "
-        "memory?"));
+        "memory?");
   }
   if (IsScript(task)) {
     if (!task.asked_for.has_value()) task.asked_for = now;
     if (now - *task.asked_for >= policy_.unasked_limit) {
-      return absl::CancelledError("nobody waits for it any more");
+      return Cancelled("nobody waits for it any more");
     }
   }
   const absl::Duration limit = IsScript(task)           ? policy_.script_limit
@@ -246,9 +242,9 @@ absl::Status MeasureQueue::Judge(
                                : task.peer.empty()      ? policy_.layers_limit
                                                         : policy_.link_limit;
   if (task.running && now - *task.since >= limit) {
-    return absl::DeadlineExceededError(absl::StrCat(
+    return DeadlineExceeded(
         "not finished after ", absl::FormatDuration(limit),
-        IsScript(task) ? ": does the code of the script come to an end?" : ""));
+        IsScript(task) ? ": does the code of the script come to an end?" : "");
   }
   return absl::OkStatus();
 }
@@ -387,10 +383,9 @@ absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(
   PACELINE_ASSIGN_OR_RETURN(const int64_t skip, ListPage::Parse(page_token));
   const auto found = requests_.find(request);
   if (found == requests_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("no profile ", request,
-                     " is being taken: the coordinator may have restarted; "
-                     "ask for it again"));
+    return NotFound("no profile ", request,
+                    " is being taken: the coordinator may have restarted; "
+                    "ask for it again");
   }
   std::vector<std::string> waiting;
   for (Task& task : tasks_) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/jobs/list_page.h"
@@ -128,7 +127,7 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
   if (!describe) PACELINE_RETURN_IF_ERROR(Describe(spec).status());
   std::vector<std::string> live = mesh_.LiveNames();
   if (live.empty()) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "no worker is attached that could measure: start one with "
         "paceline-worker, or paceline up");
   }
@@ -139,7 +138,7 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
       }
     }
     if (live.empty()) {
-      return absl::FailedPreconditionError(
+      return FailedPrecondition(
           "model.file is a script, and all workers that are attached forbid "
           "scripts (--no-scripts)");
     }
@@ -151,15 +150,15 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
   workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
   for (const std::string& worker : workers) {
     if (std::count(live.begin(), live.end(), worker) > 0) continue;
-    return absl::NotFoundError(absl::StrCat(
-        "no live worker ", worker, "; there are: ", absl::StrJoin(live, ", ")));
+    return NotFound("no live worker ", worker,
+                    "; there are: ", absl::StrJoin(live, ", "));
   }
   if (request.links() && workers.size() > kMostLinked) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("links are measured between at most ", kMostLinked,
-                     " workers at a time, not ", workers.size(),
-                     ": name some with --workers, which measure their links to "
-                     "one another"));
+    return InvalidArgument(
+        "links are measured between at most ", kMostLinked,
+        " workers at a time, not ", workers.size(),
+        ": name some with --workers, which measure their links to "
+        "one another");
   }
   // All workers read the same file, so one description will do.
   if (describe) workers = {FirstIdle(workers)};

@@ -46,9 +46,9 @@ absl::StatusOr<const Member*> MeshState::FindMember(
     if (found == nullptr && absl::StrCat(id.value) == worker) found = &member;
   }
   if (found == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
+    return NotFound(
         "no worker '", worker, "'; known are: ",
-        names.empty() ? std::string("none") : absl::StrJoin(names, ", ")));
+        names.empty() ? std::string("none") : absl::StrJoin(names, ", "));
   }
   return found;
 }

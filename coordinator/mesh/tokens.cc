@@ -25,9 +25,8 @@ bool HasUsed(const v1::JoinToken& token, const std::string& holder) {
 }
 
 absl::Status Refuse(absl::string_view why) {
-  return absl::PermissionDeniedError(
-      absl::StrCat("the token is refused: ", why,
-                   "; get another one with 'paceline token create'"));
+  return PermissionDenied("the token is refused: ", why,
+                          "; get another one with 'paceline token create'");
 }
 
 v1::JoinToken Shown(v1::JoinToken token) {
@@ -66,12 +65,12 @@ absl::Status Tokens::OnKey(const std::string& name, const std::string& key) {
   if (name.empty() || key.empty()) return absl::OkStatus();
   const std::string bound = KeyOf(name);
   if (!bound.empty() && bound != key) {
-    return absl::PermissionDeniedError(absl::StrCat(
+    return PermissionDenied(
         "the name ", name,
         " is taken: it belongs to the machine with another "
         "key; choose another --name, or give it to this machine: get a token "
         "with 'paceline token create --for ",
-        name, "', and join with it"));
+        name, "', and join with it");
   }
   Bind(name, key);
   return absl::OkStatus();
@@ -101,32 +100,31 @@ absl::StatusOr<v1::JoinToken> Tokens::OnCreate(
                                   ? kUsualLife
                                   : absl::Seconds(request.ttl_seconds());
   if (!MayJoin(request.role())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no token makes a '", request.role(),
-                     "': the roles are worker and client"));
+    return InvalidArgument("no token makes a '", request.role(),
+                           "': the roles are worker and client");
   }
   if (request.uses() < 0 || request.uses() > kMostUses) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a token has 1 to ", kMostUses, " uses, got ", request.uses()));
+    return InvalidArgument("a token has 1 to ", kMostUses, " uses, got ",
+                           request.uses());
   }
   const std::string& name = request.for_name();
   if (const std::string why = WhyNoWorkerName(name);
       !name.empty() && !why.empty()) {
-    return absl::InvalidArgumentError(why);
+    return InvalidArgument(why);
   }
   if (!name.empty() && request.uses() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a token for the name ", name, " has one use, got ", request.uses()));
+    return InvalidArgument("a token for the name ", name, " has one use, got ",
+                           request.uses());
   }
   if (life < absl::Seconds(1) || life > kLongestLife) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a token lives for 1s to ", absl::FormatDuration(kLongestLife),
-        ", got ", absl::FormatDuration(life)));
+    return InvalidArgument("a token lives for 1s to ",
+                           absl::FormatDuration(kLongestLife), ", got ",
+                           absl::FormatDuration(life));
   }
   if (static_cast<int64_t>(tokens_.size()) >= kMostTokens) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", kMostTokens,
-                     " tokens: revoke some with 'paceline token revoke'"));
+    return ResourceExhausted(
+        "there are ", kMostTokens,
+        " tokens: revoke some with 'paceline token revoke'");
   }
   v1::JoinToken token;
   token.set_id(id);
@@ -148,7 +146,7 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
   if (found == tokens_.end() ||
       found->second.secret_sha256() != use.secret_sha256) {
     if (wrong_.size() >= kMostWrongAMinute) {
-      return absl::ResourceExhaustedError(
+      return ResourceExhausted(
           "too many wrong tokens came lately: try again in a minute");
     }
     wrong_.push_back(moment.now);
@@ -186,9 +184,8 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
 absl::StatusOr<v1::JoinToken> Tokens::OnRevoke(const std::string& id) {
   const auto found = tokens_.find(id);
   if (found == tokens_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no token ", id,
-                     ": 'paceline token list' shows those that there are"));
+    return NotFound("there is no token ", id,
+                    ": 'paceline token list' shows those that there are");
   }
   const v1::JoinToken token = found->second;
   Drop(id);

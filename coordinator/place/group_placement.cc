@@ -79,10 +79,10 @@ absl::Status CheckMemory(const Member& worker, int64_t members, int64_t need,
                          const std::string& when) {
   const int64_t has = worker.registration.memory_bytes();  // 0: not known
   if (has <= 0 || need <= has) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return ResourceExhausted(
       "worker ", worker.registration.name(), " has ", BytesText(has), " (", has,
       " bytes) of memory, and would need ", BytesText(need), " (", need,
-      " bytes) as one of ", Counted(members, "member"), when));
+      " bytes) as one of ", Counted(members, "member"), when);
 }
 
 // Takes the first workers, as many as the job wants.  While one has too little
@@ -163,17 +163,16 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
                          const Measurements& measurements) {
   const v1::Registration& has = worker.registration;
   if (!IsNamed(spec, worker)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", has.name(), " is not among aggregation.workers"));
+    return FailedPrecondition("worker ", has.name(),
+                              " is not among aggregation.workers");
   }
   if (!HasCapability(cpu_capability, worker)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", has.name(), " has ", has.cpu_capability(),
-                     ", and the job computes with ", cpu_capability));
+    return FailedPrecondition("worker ", has.name(), " has ",
+                              has.cpu_capability(),
+                              ", and the job computes with ", cpu_capability);
   }
   if (const std::string unfit = UnfitText(spec, worker); !unfit.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", has.name(), " is no member: ", unfit));
+    return FailedPrecondition("worker ", has.name(), " is no member: ", unfit);
   }
   return CheckPlannable(Alone(spec), model, {ToPlanner(worker)}, measurements);
 }

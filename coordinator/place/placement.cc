@@ -13,6 +13,7 @@
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/place/group_placement.h"
 #include "core/base/counted.h"
+#include "core/base/errors.h"
 #include "core/cluster/registration.h"
 #include "core/data/batch.h"
 #include "core/data/data_sets.h"
@@ -79,7 +80,7 @@ absl::Status AllUnfit(const JobSpec& spec, std::vector<Candidate> candidates) {
     return ForbidsScript(spec, *each.member);
   });
   if (candidates.empty()) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "model.file is a script, and every worker that the job may have "
         "forbids scripts (--no-scripts)");
   }
@@ -88,14 +89,14 @@ absl::Status AllUnfit(const JobSpec& spec, std::vector<Candidate> candidates) {
     const v1::Registration& has = candidate.member->registration;
     if (has.cores() > most->cores()) most = &has;
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("threads is ", spec.threads, ", but worker ", most->name(),
-                   " has ", Counted(most->cores(), "core"),
-                   candidates.size() == 1 ? "" : ", more than any other",
-                   ": at most ", kMostThreadsACore,
-                   " threads a core; lower it with --set "
-                   "threads=",
-                   most->cores()));
+  return FailedPrecondition(
+      "threads is ", spec.threads, ", but worker ", most->name(), " has ",
+      Counted(most->cores(), "core"),
+      candidates.size() == 1 ? "" : ", more than any other", ": at most ",
+      kMostThreadsACore,
+      " threads a core; lower it with --set "
+      "threads=",
+      most->cores());
 }
 
 std::vector<const Member*> Placed(const Plan& plan,
@@ -215,12 +216,12 @@ absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
     if (candidate.no_data) no_data.insert(candidate.member->id);
   }
   if (no_data.size() == capable.size()) {
-    return absl::NotFoundError("waits for a worker that has the data");
+    return NotFound("waits for a worker that has the data");
   }
   absl::StatusOr<Plan> plan = MakePlan(spec, model, idle, measurements);
   if (!plan.ok() || !no_data.contains(plan->stages.front().worker)) return plan;
   if (!spec.pipeline.workers.empty()) {
-    return absl::NotFoundError(
+    return NotFound(
         "waits for the data: pipeline.workers names a worker for the first "
         "stage that does not have it");
   }
@@ -276,8 +277,7 @@ absl::StatusOr<Plan> PlanOverLinks(const JobSpec& spec,
         RefusedWays(spec, model, *plan, capable, measurements);
     if (refused.empty()) return plan;
     if (waits_for.ok()) {
-      waits_for = absl::NotFoundError(
-          absl::StrCat("waits for a link: ", RefusedText(refused.front())));
+      waits_for = NotFound("waits for a link: ", RefusedText(refused.front()));
     }
     std::erase_if(idle, [name = MostRefused(refused)](const auto& worker) {
       return worker.name == name;
@@ -541,7 +541,7 @@ absl::Status CheckFaultsOf(const JobSpec& spec,
   }
   const std::vector<SpecProblem> problems = CheckFaultWorkers(spec, names);
   if (problems.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrJoin(
+  return InvalidArgument(absl::StrJoin(
       problems, "\n", [](std::string* out, const SpecProblem& problem) {
         absl::StrAppend(out, problem.path, ": ", problem.why);
       }));

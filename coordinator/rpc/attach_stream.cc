@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "coordinator/rpc/convert.h"
+#include "core/base/errors.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 
@@ -34,8 +34,8 @@ AttachStream* AttachStream::Start(Coordinator& coordinator,
     return stream.get();
   }
   const auto expired = [registration, raw = stream.get()] {
-    raw->End(absl::DeadlineExceededError(absl::StrCat(
-        "no registration came within ", absl::FormatDuration(registration))));
+    raw->End(DeadlineExceeded("no registration came within ",
+                              absl::FormatDuration(registration)));
   };
   stream->stranger_.reset(
       new Stranger{*std::move(place), CallDeadline(registration, expired)});
@@ -71,15 +71,14 @@ void AttachStream::Register(const v1::WorkerMessage& message) {
   absl::Status taken =
       message.has_registration()
           ? TakeRegistration(peer_, registration)
-          : absl::InvalidArgumentError(
-                "the first message of Attach is no registration");
+          : InvalidArgument("the first message of Attach is no registration");
   const std::optional<Identity> identity = IdentityOf(*caller_);
   registration.set_key(KeyOf(*caller_));
   if (taken.ok() && identity.has_value() &&
       identity->name != registration.name()) {
-    taken = absl::PermissionDeniedError(absl::StrCat(
-        "worker ", registration.name(), " shows the certificate of worker ",
-        identity->name, ": join again under the new name"));
+    taken = PermissionDenied("worker ", registration.name(),
+                             " shows the certificate of worker ",
+                             identity->name, ": join again under the new name");
   }
   if (!taken.ok()) {
     OnWelcome(taken);
@@ -115,8 +114,7 @@ void AttachStream::TakeHeartbeat(const v1::WorkerMessage& message) {
   absl::StatusOr<WorkerReport> report =
       message.has_heartbeat()
           ? FromProto(message.heartbeat())
-          : absl::InvalidArgumentError(
-                "after the registration come heartbeats only");
+          : InvalidArgument("after the registration come heartbeats only");
   if (!report.ok()) {
     metrics_.CountHeartbeat(report.status().code());
     End(report.status());
@@ -206,7 +204,7 @@ void AttachStream::OnWriteDone(bool /*ok*/) {
 }
 
 void AttachStream::OnCancel() {
-  End(absl::CancelledError("the worker closed the stream"));
+  End(Cancelled("the worker closed the stream"));
 }
 
 void AttachStream::OnDone() {

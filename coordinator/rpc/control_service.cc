@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/errors.h"
 #include "core/rpc/listener.h"
 
 namespace paceline {
@@ -44,7 +44,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
 
   void OnWriteDone(bool ok) override {
     if (!ok) {
-      End(absl::CancelledError("the client has left"));
+      End(Cancelled("the client has left"));
     } else if (next_byte_ < chunk_.total_bytes()) {
       ReadNext();
     } else {
@@ -70,8 +70,8 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
     if (!part.ok()) {
       End(part.status());
     } else if (part->data().empty()) {
-      End(absl::DataLossError(absl::StrCat("the weights file has no byte ",
-                                           next_byte_, ": export it again")));
+      End(DataLoss("the weights file has no byte ", next_byte_,
+                   ": export it again"));
     } else {
       // While it reads, the client sends many acknowledgement bytes and no
       // message.
@@ -136,7 +136,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
       PumpLocked();
       return true;
     }
-    end_ = absl::CancelledError("it reads too slowly");
+    end_ = Cancelled("it reads too slowly");
     // Its last write would wait for ever.  Under the lock, since OnDone() needs
     // it and the context is destroyed after OnDone().
     context_.TryCancel();
@@ -157,14 +157,14 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
     writing_.reset();
     PumpLocked();
   }
-  void OnCancel() override { End(absl::CancelledError("the client has left")); }
+  void OnCancel() override { End(Cancelled("the client has left")); }
   void OnDone() override {
     std::shared_ptr<WatchReactor> self;
     absl::MutexLock lock(&mutex_);
     self.swap(self_);
     // The coordinator's list may keep this object longer than the service
     // lives.
-    place_ = absl::CancelledError("over");
+    place_ = Cancelled("over");
   }
 
  private:

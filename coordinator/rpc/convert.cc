@@ -63,12 +63,12 @@ absl::Status CheckReach(const v1::Registration& worker,
     return absl::OkStatus();
   }
   const std::string reachable = JoinHostPort(from->host, at->port);
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "worker ", worker.name(), " attaches from ", from->host,
       " but gives its address as ", worker.address(),
       ", where no other machine reaches it: start it with --listen ", reachable,
       ", or where others reach it at another address, with --advertise "
-      "HOST:PORT too"));
+      "HOST:PORT too");
 }
 
 }  // namespace
@@ -88,10 +88,10 @@ std::string HostOfPeer(const std::string& peer) {
 absl::Status CheckProtocol(int spoken, int oldest, int newest) {
   spoken = std::max(1, spoken);
   if (spoken >= oldest && spoken <= newest) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
+  return Unimplemented(
       "the worker speaks protocol ", spoken, ", this coordinator (paceline ",
       kVersion, ") ", oldest == newest ? "" : absl::StrCat(oldest, " to "),
-      newest, ": upgrade the ", spoken > newest ? "coordinator" : "worker"));
+      newest, ": upgrade the ", spoken > newest ? "coordinator" : "worker");
 }
 
 absl::Status TakeRegistration(const std::string& peer,

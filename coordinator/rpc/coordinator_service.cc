@@ -8,6 +8,7 @@
 
 #include "coordinator/rpc/attach_stream.h"
 #include "coordinator/rpc/convert.h"
+#include "core/base/errors.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
@@ -36,7 +37,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
       StartRead(&piece_);
     } else {
       // Not ResourceExhausted, which in an upload means a full disk.
-      Finish(ToGrpc(absl::UnavailableError(place_.status().message())));
+      Finish(ToGrpc(Unavailable(place_.status().message())));
     }
   }
 

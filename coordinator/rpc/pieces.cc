@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/cluster/run_order.h"
 #include "core/rpc/call_deadline.h"
@@ -71,7 +70,7 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
   };
   {
     absl::MutexLock lock(&mutex_);
-    if (cancelled_) return absl::CancelledError("the coordinator stops");
+    if (cancelled_) return Cancelled("the coordinator stops");
     call_ = &context;
   }
   const auto stub = v1::Stage::NewStub(channel_);
@@ -95,14 +94,14 @@ absl::StatusOr<uint64_t> GrpcPieceFetcher::Fetch(
   absl::Status end = FromGrpc(reader->Finish());
   deadline.reset();
   if (is_late) {
-    end = absl::DeadlineExceededError(absl::StrCat(
-        "it came to a halt after ", received, " of its ", ask.bytes, " bytes"));
+    end = DeadlineExceeded("it came to a halt after ", received, " of its ",
+                           ask.bytes, " bytes");
   }
   if (!end.ok()) address_.clear();  // the next fetch dials anew
   {
     absl::MutexLock lock(&mutex_);
     call_ = nullptr;
-    if (cancelled_) return absl::CancelledError("the coordinator stops");
+    if (cancelled_) return Cancelled("the coordinator stops");
   }
   if (!wrong.ok()) return wrong;
   if (!end.ok()) return end;
@@ -151,7 +150,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
   }
 
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(ToGrpc(absl::CancelledError("the worker has left")));
+    if (!ok) return Finish(ToGrpc(Cancelled("the worker has left")));
     offset_ += static_cast<int64_t>(chunk_.data().size());
     if (offset_ == chunk_.total_bytes()) {
       ++next_;
@@ -167,9 +166,7 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
     PACELINE_ASSIGN_OR_RETURN(
         const PieceWish wish,
         FromProto(request, kCoordinatorProcess.incarnation));
-    if (wish.follows) {
-      return absl::InvalidArgumentError("nothing can be followed here");
-    }
+    if (wish.follows) return InvalidArgument("nothing can be followed here");
     offset_ = wish.offset;
     for (const LayerRange& range : wish.layers) {
       for (int layer = range.first; layer < range.last; ++layer) {

@@ -48,7 +48,7 @@ void TrustService::DoJoin(const v1::JoinRequest& request,
   const std::optional<Role> role = RoleOfName(request.role());
   if (!role.has_value() || request.token().size() > kMostTokenBytes ||
       request.request().size() > kMostRequestBytes) {
-    return done(absl::InvalidArgumentError(
+    return done(InvalidArgument(
         "this is no role, token and request for a certificate"));
   }
   const Identity identity{*role, request.name()};
@@ -65,8 +65,8 @@ void TrustService::DoJoin(const v1::JoinRequest& request,
        until = RevokedUntil(identity)](const absl::Status& used) {
         if (!used.ok()) return done(used);
         if (RevokedUntil(identity) != until) {
-          return done(absl::PermissionDeniedError(
-              "the holder was revoked in this moment"));
+          return done(
+              PermissionDenied("the holder was revoked in this moment"));
         }
         Log(LogLevel::kInfo, "a certificate was given for a token",
             {{"role", RoleName(identity.role)},
@@ -91,13 +91,13 @@ void TrustService::DoRenew(
     const Done<v1::Certificate>& done) {
   const std::optional<Identity> identity = IdentityOf(*caller);
   if (!identity.has_value()) {
-    return done(absl::UnauthenticatedError(
-        "only the holder of a certificate gets a new one"));
+    return done(
+        Unauthenticated("only the holder of a certificate gets a new one"));
   }
   const absl::StatusOr<std::string> key = KeyFingerprintOf(request.request());
   if (!key.ok()) return done(key.status());
   if (*key != KeyOf(*caller)) {
-    return done(absl::PermissionDeniedError(
+    return done(PermissionDenied(
         "a certificate is renewed for its own key: another key joins with a "
         "token"));
   }
@@ -118,7 +118,7 @@ void TrustService::DoRevoke(const v1::RevokeRequest& request,
                             const Done<v1::Revocation>& done) {
   if (request.role() != RoleName(Role::kWorker) &&
       request.role() != RoleName(Role::kClient)) {
-    return done(absl::InvalidArgumentError(
+    return done(InvalidArgument(
         "only certificates of workers and clients are revoked"));
   }
   const absl::Status name = Authority::CheckName(request.name());
@@ -154,10 +154,10 @@ absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
   const std::string key_path = folder + "/ca.key";
   const bool has_key = access(key_path.c_str(), F_OK) == 0;
   if (has_key != (access(authority->own_.authority.c_str(), F_OK) == 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         has_key ? "ca.pem" : "ca.key",
         " is missing: put it back, or move the folder away to begin a new mesh "
-        "that everybody joins anew"));
+        "that everybody joins anew");
   }
   if (!has_key) {
     authority->key_ = MakeKey();
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
 
 absl::Status Authority::CheckName(const std::string& name) {
   const std::string why = WhyNoWorkerName(name);
-  return why.empty() ? absl::OkStatus() : absl::InvalidArgumentError(why);
+  return why.empty() ? absl::OkStatus() : InvalidArgument(why);
 }
 
 absl::StatusOr<std::string> Authority::SignFor(const Identity& identity,

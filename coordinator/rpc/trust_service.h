@@ -11,6 +11,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/rpc/serve.h"
 #include "coordinator/watch/metrics.h"
+#include "core/base/errors.h"
 #include "core/rpc/tls.h"
 #include "core/trust/certificates.h"
 #include "paceline/v1/trust.grpc.pb.h"
@@ -95,7 +96,7 @@ class TrustService final : public v1::Trust::CallbackService {
   template <typename Answer, typename Ask>
   void WithTls(const Answer& done, const Ask& ask) {
     if (authority_ != nullptr) return ask();
-    done(absl::FailedPreconditionError(
+    done(FailedPrecondition(
         "this coordinator runs without TLS: it has neither tokens nor "
         "certificates; start it with --tls"));
   }

@@ -81,7 +81,7 @@ absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
   const v1::Cut& cut = order.manifest.cut();
   HeldPiece ask{
       {}, order.id.job, {{cut.attempt(), cut.step()}, layer}, range.bytes};
-  absl::Status last = absl::NotFoundError("nobody holds it");
+  absl::Status last = NotFound("nobody holds it");
   std::vector<PieceHolder> holders = order.holders[layer];
   std::stable_partition(holders.begin(), holders.end(),
                         [&](const PieceHolder& holder) {
@@ -104,8 +104,7 @@ absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
           });
       PACELINE_RETURN_IF_ERROR(written);
       const bool is_whole = said.ok() && *said == checksum.Digest();
-      last = said.ok() ? absl::DataLossError("its checksum is wrong")
-                       : said.status();
+      last = said.ok() ? DataLoss("its checksum is wrong") : said.status();
       if (absl::IsCancelled(last)) return last;
       const bool lies = absl::IsDataLoss(last) || absl::IsInvalidArgument(last);
       const bool gave = ask.offset - before >= kLeastBytes;
@@ -124,8 +123,7 @@ absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
       holder = is_away ? holder + 1 : holders.erase(holder);
     }
   } while (!holders.empty() && all.Waits());
-  return absl::UnavailableError(
-      absl::StrCat("layer ", layer, " cannot be had: ", last.message()));
+  return Unavailable("layer ", layer, " cannot be had: ", last.message());
 }
 
 absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
@@ -366,9 +364,7 @@ absl::StatusOr<v1::WeightsChunk> ReadWeightsPart(Reading& checkpoint,
       offset + std::clamp<int64_t>(weights.file_bytes - offset, 0, limit);
   const auto header_bytes = static_cast<int64_t>(weights.header.size());
   std::string data;
-  if (offset < header_bytes) {
-    data = weights.header.substr(offset, end - offset);
-  }
+  if (offset < header_bytes) data = weights.header.substr(offset, end - offset);
   auto from = checkpoint.state->file.tensors.begin();
   for (const TensorPlace& place : weights.tensors) {
     // Both are in the order of the layers.

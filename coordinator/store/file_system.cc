@@ -36,9 +36,8 @@ absl::StatusOr<int> LockFolder(const std::string& path,
   const int error = errno;
   close(lock);
   if (error != EWOULDBLOCK) return FileError("lock", lock_path, error);
-  return absl::UnavailableError(
-      absl::StrCat("another paceline-coordinator runs on ", path,
-                   ": stop it, or give this one another ", option));
+  return Unavailable("another paceline-coordinator runs on ", path,
+                     ": stop it, or give this one another ", option);
 }
 
 // The lines of <path>/identity, at least two; empty lines for no file.
@@ -97,7 +96,7 @@ absl::StatusOr<std::unique_ptr<CheckpointDir>> CheckpointDir::Open(
   PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> owner,
                             ReadIdentity(path));
   if (!owner[0].empty() && owner[0] != state.identity() && !adopt) {
-    return absl::PermissionDeniedError(absl::StrCat(
+    return PermissionDenied(
         "the checkpoints in ", path,
         " belong to the coordinator whose state "
         "is in ",
@@ -105,7 +104,7 @@ absl::StatusOr<std::unique_ptr<CheckpointDir>> CheckpointDir::Open(
         state.path(), " (identity ", state.identity(),
         "): give this one a folder of its own with --checkpoint-dir, or, where "
         "that coordinator is no more, start this one once with "
-        "--adopt-checkpoints, which keeps the files"));
+        "--adopt-checkpoints, which keeps the files");
   }
   const std::string own =
       absl::StrCat(state.identity(), "\n", state.path(), "\n");

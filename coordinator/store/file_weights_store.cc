@@ -31,9 +31,8 @@ std::string FileWeightsStore::FolderOf(JobId job) const {
 absl::StatusOr<WeightsFile*> FileWeightsStore::Find(const Fence& fence) {
   const auto found = expected_.find(fence.job);
   if (found == expected_.end() || found->second.fence != fence) {
-    return absl::AbortedError(absl::StrCat(
-        "no weights are expected of job ", fence.job.value, ", attempt ",
-        fence.attempt, ", plan ", fence.plan_version));
+    return Aborted("no weights are expected of job ", fence.job.value,
+                   ", attempt ", fence.attempt, ", plan ", fence.plan_version);
   }
   PACELINE_RETURN_IF_ERROR(found->second.file.status());
   return found->second.file->get();
@@ -46,9 +45,9 @@ void FileWeightsStore::Open(const Fence& fence, SafetensorsLayout layout,
     if (layout.tensors.empty()) {
       expected_.emplace(
           fence.job,
-          Expected{fence, absl::UnavailableError(absl::StrCat(
-                              "job ", fence.job.value,
-                              " has not said yet how much there will be"))});
+          Expected{fence,
+                   Unavailable("job ", fence.job.value,
+                               " has not said yet how much there will be")});
       done(absl::OkStatus());
       return;
     }
@@ -253,16 +252,15 @@ absl::Status WeightsFile::Write(const std::string& name, int64_t offset_bytes,
                                 absl::string_view data) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the model has no tensor named '", name.substr(0, 200), "'"));
+    return InvalidArgument("the model has no tensor named '",
+                           name.substr(0, 200), "'");
   }
   Tensor& tensor = found->second;
   const int64_t bytes = static_cast<int64_t>(data.size());
   if (offset_bytes < 0 || offset_bytes > tensor.place.bytes ||
       bytes > tensor.place.bytes - offset_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", name, " has ", tensor.place.bytes,
-                     " bytes, got ", bytes, " at ", offset_bytes));
+    return InvalidArgument("tensor ", name, " has ", tensor.place.bytes,
+                           " bytes, got ", bytes, " at ", offset_bytes);
   }
   if (file_ < 0 || bytes == 0) return absl::OkStatus();
   PACELINE_RETURN_IF_ERROR(WriteAt(file_, PathOf(kPartialName),
@@ -305,9 +303,8 @@ absl::Status WeightsFile::CheckWhole() const {
     if (missing++ == 0) first = name;
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(missing, " of ", Counted(tensors_.size(), "tensor"),
-                   " did not arrive whole; the first is ", first));
+  return FailedPrecondition(missing, " of ", Counted(tensors_.size(), "tensor"),
+                            " did not arrive whole; the first is ", first);
 }
 
 absl::StatusOr<SavedWeights> WeightsFile::Save() {

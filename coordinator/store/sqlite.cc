@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/errors.h"
 #include "sqlite3.h"
 
 namespace paceline {
@@ -36,20 +37,18 @@ absl::Status Database::Error(int code) const {
   switch (code & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return absl::DataLossError(absl::StrCat(
-          message, "; move the file away to start without what it knew"));
+      return DataLoss(message,
+                      "; move the file away to start without what it knew");
     case SQLITE_FULL:
-      return absl::ResourceExhaustedError(
-          absl::StrCat(message, "; make room on that disk"));
+      return ResourceExhausted(message, "; make room on that disk");
     case SQLITE_IOERR:
       // A full disk may also cut a write short.
       if (code == SQLITE_IOERR_WRITE) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat(message, "; is that disk full?"));
+        return ResourceExhausted(message, "; is that disk full?");
       }
       [[fallthrough]];
     default:
-      return absl::InternalError(message);
+      return Internal(message);
   }
 }
 
@@ -63,8 +62,7 @@ absl::StatusOr<int64_t> Database::QueryInteger(const std::string& sql) {
   Query query(*this, sql.c_str());
   if (query.Next()) return query.Integer(0);
   if (!query.status().ok()) return query.status();
-  return absl::DataLossError(
-      absl::StrCat("data base ", path_, ": no answer to ", sql));
+  return DataLoss("data base ", path_, ": no answer to ", sql);
 }
 
 void Query::Prepare() {
@@ -152,9 +150,8 @@ void StoreCheck::Run(const std::string& path) {
   const bool answered = check.Next();
   if (stopping_ || (answered && check.Text(0) == "ok")) return;
   if (answered) {
-    on_damage_(absl::DataLossError(
-        absl::StrCat("data base ", path, " is damaged: ", check.Text(0),
-                     "; move the file away to start without what it knew")));
+    on_damage_(DataLoss("data base ", path, " is damaged: ", check.Text(0),
+                        "; move the file away to start without what it knew"));
   } else if (absl::IsDataLoss(check.status())) {
     on_damage_(check.status());
   }

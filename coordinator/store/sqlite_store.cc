@@ -81,8 +81,7 @@ constexpr int64_t kStep = 1;
 constexpr int64_t kEvaluation = 2;
 
 absl::Status Damaged(absl::string_view what, absl::string_view why) {
-  return absl::DataLossError(
-      absl::StrCat(what, " in the store is damaged: ", why, kMoveAway));
+  return DataLoss(what, " in the store is damaged: ", why, kMoveAway);
 }
 
 template <typename Message>
@@ -117,28 +116,28 @@ absl::StatusOr<std::vector<Message>> ReadAll(
 absl::Status CheckFile(Database& database, const std::string& path,
                        int64_t version) {
   if (version < 0) {
-    return absl::DataLossError(absl::StrCat(
-        "data base ", path, " is damaged: its schema is ", version,
-        ", and no paceline-coordinator writes less than 0", kMoveAway));
+    return DataLoss("data base ", path, " is damaged: its schema is ", version,
+                    ", and no paceline-coordinator writes less than 0",
+                    kMoveAway);
   }
   if (version > kSchemaVersion) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "the state was written by a newer paceline-coordinator (schema ",
         version, ", this one knows ", kSchemaVersion,
-        "): update this one, or give it another --state"));
+        "): update this one, or give it another --state");
   }
   if (version > 0 && version < kSchemaVersion) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "the state was written by an older paceline-coordinator (schema ",
         version, ", this one needs ", kSchemaVersion,
-        "): give it another --state"));
+        "): give it another --state");
   }
   PACELINE_ASSIGN_OR_RETURN(
       const int64_t tables,
       database.QueryInteger("SELECT count(*) FROM sqlite_master"));
   if (version == 0 && tables > 0) {
-    return absl::DataLossError(absl::StrCat(
-        "data base ", path, " is none of paceline-coordinator's", kMoveAway));
+    return DataLoss("data base ", path, " is none of paceline-coordinator's",
+                    kMoveAway);
   }
   return absl::OkStatus();
 }
@@ -419,9 +418,8 @@ absl::Status SqliteStore::Upkeep() {
     }
     return absl::OkStatus();
   });
-  for (auto& [job, curve] : thinning_) {
+  for (auto& [job, curve] : thinning_)
     if (!kept.ok()) curve = {};
-  }
   return kept;
 }
 

@@ -16,6 +16,7 @@
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/watch/mesh_watch.h"
 #include "coordinator/watch/metrics.h"
+#include "core/base/errors.h"
 #include "core/cluster/job_state.h"
 #include "core/os/steady_wait.h"
 
@@ -53,7 +54,7 @@ absl::StatusOr<v1::ListWorkersResponse> AskWorkers(
   });
   if (future.wait_for(absl::ToChronoMilliseconds(kAnswerPatience)) !=
       std::future_status::ready) {
-    return absl::DeadlineExceededError("the coordinator's loop is stuck");
+    return DeadlineExceeded("the coordinator's loop is stuck");
   }
   return future.get();
 }

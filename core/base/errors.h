@@ -9,30 +9,27 @@
 
 namespace paceline {
 
-template <typename... Parts>
-absl::Status InvalidArgument(const Parts&... message) {
-  return absl::InvalidArgumentError(absl::StrCat(message...));
-}
-
-template <typename... Parts>
-absl::Status FailedPrecondition(const Parts&... message) {
-  return absl::FailedPreconditionError(absl::StrCat(message...));
-}
-
-template <typename... Parts>
-absl::Status ResourceExhausted(const Parts&... message) {
-  return absl::ResourceExhaustedError(absl::StrCat(message...));
-}
-
-template <typename... Parts>
-absl::Status NotFound(const Parts&... message) {
-  return absl::NotFoundError(absl::StrCat(message...));
-}
-
-template <typename... Parts>
-absl::Status DataLoss(const Parts&... message) {
-  return absl::DataLossError(absl::StrCat(message...));
-}
+// InvalidArgument("got ", n, ", need ", m) and so on, one for each code.
+#define PACELINE_ERROR(Name)                            \
+  template <typename... Parts>                          \
+  absl::Status Name(const Parts&... message) {          \
+    return absl::Name##Error(absl::StrCat(message...)); \
+  }
+PACELINE_ERROR(InvalidArgument)
+PACELINE_ERROR(NotFound)
+PACELINE_ERROR(FailedPrecondition)
+PACELINE_ERROR(Aborted)
+PACELINE_ERROR(AlreadyExists)
+PACELINE_ERROR(Unavailable)
+PACELINE_ERROR(DeadlineExceeded)
+PACELINE_ERROR(ResourceExhausted)
+PACELINE_ERROR(DataLoss)
+PACELINE_ERROR(Internal)
+PACELINE_ERROR(PermissionDenied)
+PACELINE_ERROR(Unauthenticated)
+PACELINE_ERROR(Unimplemented)
+PACELINE_ERROR(Cancelled)
+#undef PACELINE_ERROR
 
 }  // namespace paceline
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 
 namespace paceline {
@@ -86,18 +87,17 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
           {verdict.id, Incarnation{registration.incarnation()}}, now);
       const std::string why = HeldText(registration, old);
       if (member->last_heard - claim->second >= kLeasesToGo * policy_.lease) {
-        return absl::AbortedError(why);
+        return Aborted(why);
       }
       if (claims_.size() > kMostClaims) claims_.clear();
-      return absl::AlreadyExistsError(why);
+      return AlreadyExists(why);
     }
     std::deque<Incarnation>& replaced = replaced_[member->id];
     if (std::find(replaced.begin(), replaced.end(),
                   Incarnation{registration.incarnation()}) != replaced.end()) {
-      return absl::AbortedError(
-          absl::StrCat("a newer process of worker ", registration.name(),
-                       " has attached (pid ", old.pid(), " at ", old.address(),
-                       "): two workers of one machine need a --name each"));
+      return Aborted("a newer process of worker ", registration.name(),
+                     " has attached (pid ", old.pid(), " at ", old.address(),
+                     "): two workers of one machine need a --name each");
     }
     if (verdict.arrival == Arrival::kRestarted) {
       replaced.push_back(Incarnation{old.incarnation()});

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/base/utf8.h"
 #include "core/cluster/worker_name.h"
 #include "core/os/host_port.h"
@@ -18,9 +18,9 @@ constexpr int kMaxDataDirs = 100;
 
 absl::Status Wrong(absl::string_view field, absl::string_view value,
                    absl::string_view right) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "registration: ", field, " is '",
-      absl::CHexEscape(value.substr(0, kMaxRepeatedBytes)), "', need ", right));
+  return InvalidArgument("registration: ", field, " is '",
+                         absl::CHexEscape(value.substr(0, kMaxRepeatedBytes)),
+                         "', need ", right);
 }
 
 bool IsPlainText(absl::string_view text) {
@@ -46,13 +46,13 @@ bool IsAddress(const std::string& text) {
 absl::Status CheckRegistration(const v1::Registration& registration) {
   const v1::Registration& r = registration;
   if (const std::string why = WhyNoWorkerName(r.name()); !why.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("registration: ", why));
+    return InvalidArgument("registration: ", why);
   }
   if (r.machine_id().empty() || !IsPlainText(r.machine_id())) {
     return Wrong("machine_id", r.machine_id(), "1 to 255 printable characters");
   }
   if (r.incarnation() == 0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "registration: incarnation is 0, need the process's random number");
   }
   if (!IsAddress(r.address())) {
@@ -77,16 +77,16 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
   }
   if (r.data_dirs_size() > kMaxDataDirs ||
       !std::all_of(r.data_dirs().begin(), r.data_dirs().end(), IsPlainText)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "registration: data_dirs, which are those of --data-dir, need to be ",
         "at most ", kMaxDataDirs, " of at most ", kMaxFieldBytes,
-        " printable characters"));
+        " printable characters");
   }
   if (r.memory_bytes() < 0 || r.cores() < 0 || r.pid() < 0 || r.unix_ms() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("registration: memory_bytes, cores, pid and unix_ms are ",
-                     r.memory_bytes(), ", ", r.cores(), ", ", r.pid(), " and ",
-                     r.unix_ms(), ", need none below 0"));
+    return InvalidArgument(
+        "registration: memory_bytes, cores, pid and unix_ms are ",
+        r.memory_bytes(), ", ", r.cores(), ", ", r.pid(), " and ", r.unix_ms(),
+        ", need none below 0");
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -27,20 +28,20 @@ bool Differ(uint64_t a, uint64_t b) { return a != 0 && b != 0 && a != b; }
 absl::Status CheckInputs(const v1::Inputs& read, const v1::Inputs& began,
                          const JobSpec& spec) {
   if (Differ(read.weights(), began.weights())) {
-    return absl::FailedPreconditionError(WhyOther(
-        "model.weights", spec.model.weights, read.weights(), began.weights()));
+    return FailedPrecondition(WhyOther("model.weights", spec.model.weights,
+                                       read.weights(), began.weights()));
   }
   if (Differ(read.teacher(), began.teacher())) {
-    return absl::FailedPreconditionError(
-        WhyOther("train.distill.weights", spec.train.distill.weights,
-                 read.teacher(), began.teacher()));
+    return FailedPrecondition(WhyOther("train.distill.weights",
+                                       spec.train.distill.weights,
+                                       read.teacher(), began.teacher()));
   }
   if (Differ(read.data(), began.data())) {
-    return absl::NotFoundError(
+    return NotFound(
         WhyOther("data.path", spec.data.path, read.data(), began.data()));
   }
   if (!Differ(read.contents(), began.contents())) return absl::OkStatus();
-  return absl::NotFoundError(
+  return NotFound(
       WhyOther("data.path", spec.data.path, read.contents(), began.contents()));
 }
 

@@ -153,9 +153,7 @@ int64_t StepsBeside(const TrainSpec& before, int64_t steps,
 std::vector<std::string> WalkNotes(const TrainSpec& train, int64_t samples,
                                    int64_t steps) {
   std::vector<std::string> notes;
-  if (samples > 0) {
-    steps = TotalSteps(train, CeilDivide(samples, train.batch));
-  }
+  if (samples > 0) steps = TotalSteps(train, CeilDivide(samples, train.batch));
   const bool whole = samples > 0 ? train.batch > samples
                                  : train.steps == 0 && steps == train.epochs;
   if (whole) {

@@ -146,9 +146,7 @@ Chain& Chain::Add(Operation operation) {
   layer.output_bytes = OutputBytes(layer);
   const bool in_place = !layer.operations.empty() &&
                         IsInPlace(operation, layer.operations.back());
-  if (!in_place) {
-    layer.activation_bytes += facts->kept_elements * kFloatBytes;
-  }
+  if (!in_place) layer.activation_bytes += facts->kept_elements * kFloatBytes;
   layer.forward_flops += facts->flops;
   for (Parameter& parameter : facts->parameters) {
     layer.parameter_bytes += TensorBytes(parameter.dtype, parameter.shape);

@@ -302,12 +302,11 @@ absl::Status CannotListen(const std::string& host, int port, int error) {
       absl::StrCat("port ", port, " on ", host.empty() ? "any address" : host);
   const absl::string_view change = "choose another with --http HOST:PORT";
   if (error == EADDRINUSE) {
-    return absl::UnavailableError(
-        absl::StrCat(where, " is in use: stop the other process or ", change));
+    return Unavailable(where, " is in use: stop the other process or ", change);
   }
-  return absl::UnavailableError(absl::StrCat(
-      "cannot serve HTTP at ", where, ": ",
-      error != 0 ? std::strerror(error) : "no such address", ": ", change));
+  return Unavailable("cannot serve HTTP at ", where, ": ",
+                     error != 0 ? std::strerror(error) : "no such address",
+                     ": ", change);
 }
 
 void Refuse(httplib::Response& response, int status, const char* why) {
@@ -349,9 +348,8 @@ struct HttpServer::Impl final : public httplib::Server {
                                       nullptr) == 1) {
       return absl::OkStatus();
     }
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot read the authority's certificate ", tls.authority,
-                     " for HTTP with TLS"));
+    return PermissionDenied("cannot read the authority's certificate ",
+                            tls.authority, " for HTTP with TLS");
   }
 
   // Call it after a bind.  httplib's own backlog of 5 is small: a client that

@@ -141,9 +141,8 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
   const int64_t oldest =
       last_verdict_.has_value() ? open_step_ - 1 : open_step_;
   if (report.step < oldest) {
-    return absl::AbortedError(absl::StrCat("step ", report.step,
-                                           " was decided long ago: step ",
-                                           open_step_, " is open"));
+    return Aborted("step ", report.step, " was decided long ago: step ",
+                   open_step_, " is open");
   }
   if (report.step > open_step_) {
     return FailedPrecondition("step ", report.step, " is beyond step ",

@@ -52,8 +52,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(
     const int error = errno;
     const std::string why = absl::StrCat("cannot read the configuration file ",
                                          path, ": ", std::strerror(error));
-    return error == ENOENT ? absl::NotFoundError(why)
-                           : absl::InvalidArgumentError(why);
+    return error == ENOENT ? NotFound(why) : InvalidArgument(why);
   }
   std::vector<ConfigEntry> entries;
   std::string line;

@@ -88,7 +88,7 @@ absl::Status ApplyConfigFile(const std::string& path, bool must_exist, App& app,
   }
   const absl::StatusOr<std::vector<ConfigEntry>> entries = ReadConfigFile(path);
   if (absl::IsNotFound(entries.status())) {
-    return must_exist ? absl::InvalidArgumentError(entries.status().message())
+    return must_exist ? InvalidArgument(entries.status().message())
                       : absl::OkStatus();
   }
   PACELINE_RETURN_IF_ERROR(entries.status());

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/os/files.h"
 
 namespace paceline {
@@ -16,8 +17,8 @@ absl::Status WritePortFile(const std::string& path, const std::string& grpc,
       path, absl::StrCat("{\"grpc\": \"", grpc, "\", \"http\": \"", http,
                          "\", \"pid\": ", getpid(), "}\n"));
   if (written.ok()) return written;
-  return absl::UnavailableError(
-      absl::StrCat("cannot write --port-file ", path, ": ", written.message()));
+  return Unavailable("cannot write --port-file ", path, ": ",
+                     written.message());
 }
 
 sigset_t BlockSignals(std::initializer_list<int> signals) {

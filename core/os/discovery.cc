@@ -74,15 +74,15 @@ absl::StatusOr<std::string> FindCoordinator(const std::string& coordinator,
   }
   std::string browsed;
   FILE* const pipe = popen(kBrowse, "r");
-  if (pipe == nullptr) return absl::UnavailableError("cannot start a shell");
+  if (pipe == nullptr) return Unavailable("cannot start a shell");
   char part[4096];
   while (const size_t bytes = fread(part, 1, sizeof(part), pipe)) {
     browsed.append(part, bytes);
   }
   if (pclose(pipe) == 0) return OnlyCoordinator(browsed);
-  return absl::UnavailableError(absl::StrCat(
+  return Unavailable(
       "cannot look for a coordinator: ", absl::StripSuffix(browsed, "\n"),
-      " (the packages avahi-utils and avahi-daemon do that); ", kGiveAddress));
+      " (the packages avahi-utils and avahi-daemon do that); ", kGiveAddress);
 }
 
 }  // namespace paceline

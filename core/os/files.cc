@@ -34,13 +34,13 @@ absl::Status FileError(absl::string_view doing, const std::string& path,
     case EFBIG:
       return ResourceExhausted(message, "; make room on that disk");
     case ENOENT:
-      return absl::NotFoundError(message);
+      return NotFound(message);
     case EACCES:
     case EPERM:
     case EROFS:
-      return absl::PermissionDeniedError(message);
+      return PermissionDenied(message);
     default:
-      return absl::InternalError(message);
+      return Internal(message);
   }
 }
 
@@ -113,8 +113,8 @@ std::string UserStateFolder() {
 absl::Status CheckOwnFolder(const std::string& folder) {
   namespace fs = std::filesystem;
   const auto refused = [&folder](const auto&... why) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the folder ", folder, " is not this user's alone: ", why...));
+    return PermissionDenied("the folder ", folder,
+                            " is not this user's alone: ", why...);
   };
   struct stat about = {};
   if (lstat(folder.c_str(), &about) != 0) {

@@ -34,9 +34,8 @@ absl::Status BadAddress(const std::string& address, absl::string_view why) {
 // Digits only: neither "+1" nor " 1" is a port.
 bool ParsePort(absl::string_view text, int* port) {
   if (text.empty() || text.size() > 5) return false;
-  for (const char c : text) {
+  for (const char c : text)
     if (!absl::ascii_isdigit(c)) return false;
-  }
   return absl::SimpleAtoi(text, port) && *port <= 65535;
 }
 
@@ -108,10 +107,10 @@ absl::StatusOr<HostPort> ParseHttpAddress(const std::string& address,
                                           bool allowed) {
   absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok() || allowed || IsLoopback(parsed->host)) return parsed;
-  return absl::PermissionDeniedError(absl::StrCat(
+  return PermissionDenied(
       address,
       " is off loopback, where anybody may read it: add --http-tls (in the "
-      "file: http-tls = true), or --http-insecure if its network is trusted"));
+      "file: http-tls = true), or --http-insecure if its network is trusted");
 }
 
 // --- the names by which an HTTP port is called ---

@@ -63,8 +63,7 @@ absl::Status Judge(const std::string& path, const std::string& opened) {
   for (const std::string& never : limits.never) {
     for (const std::string& each : BothPaths(never)) {
       if (!Below(opened, each).has_value()) continue;
-      return absl::PermissionDeniedError(
-          absl::StrCat(path, ": no job reads this worker's own state"));
+      return PermissionDenied(path, ": no job reads this worker's own state");
     }
   }
   bool is_hidden = false;
@@ -78,12 +77,12 @@ absl::Status Judge(const std::string& path, const std::string& opened) {
       is_hidden = true;
     }
   }
-  return absl::PermissionDeniedError(absl::StrCat(
+  return PermissionDenied(
       path, ": jobs may not read it: it is ",
       is_hidden ? "hidden (a name begins with a dot) below " : "not below ",
       absl::StrJoin(limits.folders, ", "),
       "; put it there, or give the worker --data-dir DIR for each folder that "
-      "jobs may read"));
+      "jobs may read");
 }
 
 absl::Status CheckKind(const std::string& path, int descriptor, FileKind kind) {

@@ -81,9 +81,7 @@ int64_t TrainableElements(const Layer& layer) {
 
 int64_t TrainableElements(const ModelDescription& model) {
   Bytes elements;
-  for (const Layer& layer : model.layers) {
-    elements += TrainableElements(layer);
-  }
+  for (const Layer& layer : model.layers) elements += TrainableElements(layer);
   return elements.count;
 }
 

@@ -72,9 +72,7 @@ std::string LeftOutText(const PlanProblem& problem, const PlanAnswer& answer) {
   const std::string who = absl::StrCat(Names(problem, left_out),
                                        one ? " is left out" : " are left out");
   const double now = answer.cost.step_seconds;
-  if (!std::isfinite(least)) {
-    return absl::StrCat(who, ": no stage fits there");
-  }
+  if (!std::isfinite(least)) return absl::StrCat(who, ": no stage fits there");
   if (least <= now) {
     return absl::StrCat(who, one ? ": it" : ": they", " would change nothing");
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -35,8 +35,7 @@ WorkStep WorkState::CarryOut() {
 
 absl::Status WorkState::CheckNew() const {
   if (!run_.has_value() || !HasLeft(*run_)) return absl::OkStatus();
-  return absl::AbortedError(
-      absl::StrCat(ToText(*run_), " was left here before"));
+  return Aborted(ToText(*run_), " was left here before");
 }
 
 bool SnapshotClock::ShouldMark(int64_t step, int64_t floor) {

@@ -220,9 +220,7 @@ void GossipMember::OnOffer(const MemberId& from, const ParameterOffer& offer,
 void GossipMember::OnPastOffer(const MemberId& from,
                                const ParameterOffer& offer, const Call& call) {
   const auto found = memory_.find(from);
-  if (found == memory_.end()) {
-    return Reply(from, offer, Verdict::kPast, call);
-  }
+  if (found == memory_.end()) return Reply(from, offer, Verdict::kPast, call);
   Memory& memory = found->second;
   const bool averaged =
       memory.averaged.step == offer.step && memory.averaged.hash == offer.hash;

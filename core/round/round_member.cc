@@ -175,9 +175,7 @@ Instant RoundMember::RepeatsAt() const {
 void RoundMember::Join(const MemberId& donor, Instant now,
                        RoundActions& actions) {
   donor_ = donor;
-  if (phase_ == Phase::kListening) {
-    Send(donor, StateRequest{}, {now, actions});
-  }
+  if (phase_ == Phase::kListening) Send(donor, StateRequest{}, {now, actions});
 }
 
 std::optional<Instant> RoundMember::DueAt() const {
@@ -290,9 +288,7 @@ void RoundMember::Repeat(const Call& call) {
   }
   if (is_behind()) return Send(view_->leveller, Want{next_, 0}, call);
   if (MembersAt(*view_, next_).empty()) return;
-  if (held_.has_value()) {
-    return Send(Server(0), OwnHold(), call);
-  }
+  if (held_.has_value()) return Send(Server(0), OwnHold(), call);
   if (!part_.empty()) return OfferPart(call);
   const int64_t step = next_;
   for (int shard = 0; shard < options_.shards && next_ == step; ++shard) {
@@ -306,9 +302,7 @@ void RoundMember::Repeat(const Call& call) {
 void RoundMember::AnswerPast(const MemberId& from, int64_t step,
                              const Call& call) {
   for (const RoundResult& result : recent_) {
-    if (result.step == step) {
-      return Send(from, Committed{result}, call);
-    }
+    if (result.step == step) return Send(from, Committed{result}, call);
   }
   Send(from, TooOld{step}, call);
 }

@@ -19,9 +19,7 @@ std::string ViewText(ViewId id) {
 
 absl::Status CheckView(const View& view) {
   const std::string name = absl::StrCat("view ", ViewText(view.id));
-  if (view.members.empty()) {
-    return InvalidArgument(name, " has no members");
-  }
+  if (view.members.empty()) return InvalidArgument(name, " has no members");
   for (size_t i = 0; i + 1 < view.members.size(); ++i) {
     const WorkerId here = view.members[i].id.worker;
     const WorkerId next = view.members[i + 1].id.worker;

@@ -67,20 +67,16 @@ absl::Status CannotListen(const ServerOptions& options, const HostPort& where,
       where.host.empty() ? "this machine's addresses" : where.host;
   switch (error) {
     case EADDRINUSE:
-      return absl::UnavailableError(
-          absl::StrCat("port ", where.port, " on ", host,
-                       " is in use: stop the other process or ", change));
+      return Unavailable("port ", where.port, " on ", host,
+                         " is in use: stop the other process or ", change);
     case EACCES:
-      return absl::UnavailableError(
-          absl::StrCat("no permission to listen on port ", where.port, " of ",
-                       host, " (ports below 1024 need privileges): ", change));
+      return Unavailable("no permission to listen on port ", where.port, " of ",
+                         host, " (ports below 1024 need privileges): ", change);
     case EADDRNOTAVAIL:
-      return absl::UnavailableError(
-          absl::StrCat(host, " is not an address of this machine: ", change));
+      return Unavailable(host, " is not an address of this machine: ", change);
     default:
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on port ", where.port, " of ", host, ": ",
-                       std::strerror(error), ": ", change));
+      return Unavailable("cannot listen on port ", where.port, " of ", host,
+                         ": ", std::strerror(error), ": ", change);
   }
 }
 
@@ -131,9 +127,9 @@ absl::StatusOr<std::vector<int>> Listen(const ServerOptions& options,
       getaddrinfo(any ? nullptr : where.host.c_str(),
                   absl::StrCat(where.port).c_str(), &hints, &addresses);
   if (failed != 0) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot look up host '", where.host, "' of ", options.flag, " ",
-        options.listen, ": ", gai_strerror(failed), ": write its IP address"));
+    return Unavailable("cannot look up host '", where.host, "' of ",
+                       options.flag, " ", options.listen, ": ",
+                       gai_strerror(failed), ": write its IP address");
   }
 
   std::vector<int> sockets;
@@ -210,10 +206,9 @@ class BoundedWatch final : public experimental::Interceptor {
       return;
     }
     deadline_.emplace(kLongestWatch, [&context] {
-      EndCall(context,
-              absl::DeadlineExceededError(absl::StrCat(
-                  "a watch ends after ", absl::FormatDuration(kLongestWatch),
-                  ": watch again")));
+      EndCall(context, DeadlineExceeded("a watch ends after ",
+                                        absl::FormatDuration(kLongestWatch),
+                                        ": watch again"));
     });
   }
 
@@ -375,12 +370,12 @@ absl::StatusOr<BoundServer> StartServer(
   PACELINE_ASSIGN_OR_RETURN(const HostPort where,
                             ParseHostPort(options.listen));
   if (!options.insecure && !TlsIsUsed() && !IsLoopback(where.host)) {
-    return absl::PermissionDeniedError(absl::StrCat(
+    return PermissionDenied(
         "refusing to listen on ", options.listen,
         ", which other machines can reach, without TLS: ", options.with_tls,
         ", add --insecure if you trust the network, or stay on this machine "
         "with ",
-        options.flag, " 127.0.0.1:", where.port));
+        options.flag, " 127.0.0.1:", where.port);
   }
   BoundServer bound;
   bound.host = where.host;

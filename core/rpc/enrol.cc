@@ -34,12 +34,12 @@ absl::Status CheckClock(const v1::Authority& coordinator, absl::Time now) {
       now - absl::FromUnixMillis(coordinator.unix_ms());
   const absl::Duration apart = absl::AbsDuration(ahead);
   if (apart <= kClocksDiffer) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "this machine's clock is ",
       absl::FormatDuration(absl::Trunc(apart, absl::Seconds(1))),
       apart == ahead ? " ahead of" : " behind",
       " the coordinator's: set the one that is wrong, or certificates are "
-      "refused"));
+      "refused");
 }
 
 bool IsHex(absl::string_view text, size_t digits) {
@@ -61,10 +61,10 @@ absl::StatusOr<T> Patiently(const EnrolOptions& options,
       return answer;
     }
     if (SteadyNow() + kPause > give_up) {
-      return absl::UnavailableError(absl::StrCat(
+      return Unavailable(
           "no coordinator with TLS answers at ", options.coordinator, " (",
           answer.status().message(),
-          "): is it running with --tls, and does it listen there?"));
+          "): is it running with --tls, and does it listen there?");
     }
     if (!said && options.say != nullptr) {
       options.say(absl::StrCat("no coordinator answers at ",
@@ -86,7 +86,7 @@ absl::StatusOr<JoinTokenText> JoinTokenText::Parse(const std::string& text) {
   if (parts.size() != 3 || !IsHex(parts[0], 2 * kIdBytes) ||
       !IsHex(parts[1], 2 * kSecretBytes) ||
       !IsHex(parts[2], kFingerprintDigits)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "this is no join token: copy all of what 'paceline token create' "
         "prints");
   }
@@ -127,9 +127,9 @@ absl::Status Enrol(const EnrolOptions& options, const TlsFiles& files) {
   PACELINE_ASSIGN_OR_RETURN(const std::string fingerprint,
                             FingerprintOf(authority));
   if (fingerprint != token.fingerprint) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the token is of another mesh: its authority is ", token.fingerprint,
-        ", that of ", options.coordinator, " is ", fingerprint));
+    return PermissionDenied("the token is of another mesh: its authority is ",
+                            token.fingerprint, ", that of ",
+                            options.coordinator, " is ", fingerprint);
   }
   PACELINE_RETURN_IF_ERROR(CheckClock(answer, SystemClock().Today()));
   PACELINE_ASSIGN_OR_RETURN(const std::string key, KeyOf(files));
@@ -203,7 +203,7 @@ absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
   PACELINE_RETURN_IF_ERROR(
       WriteFileAtomically(files.certificate, renewed.certificate()));
   PACELINE_ASSIGN_OR_RETURN(const bool still_due, RenewalIsDue(files, now));
-  return still_due ? absl::FailedPreconditionError(
+  return still_due ? FailedPrecondition(
                          "the coordinator's clock and this machine's differ: "
                          "the new certificate is to be renewed at once")
                    : absl::OkStatus();
@@ -212,10 +212,10 @@ absl::Status RenewIfDue(const std::string& coordinator, const TlsFiles& files,
 absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
                                                 absl::Time now) {
   if (!files.exist()) {
-    return absl::NotFoundError(absl::StrCat(
+    return NotFound(
         "there is no certificate in ", files.folder,
         ": get one with a token ('paceline login HOST:PORT TOKEN' or "
-        "'paceline-worker join HOST:PORT TOKEN')"));
+        "'paceline-worker join HOST:PORT TOKEN')");
   }
   PACELINE_ASSIGN_OR_RETURN(const std::string certificate,
                             ReadFile(files.certificate, kMostPemBytes));
@@ -227,16 +227,16 @@ absl::StatusOr<CertificateInfo> InspectIdentity(const TlsFiles& files,
   PACELINE_ASSIGN_OR_RETURN(const CertificateInfo info,
                             ReadCertificate(certificate));
   if (now < std::max(info.not_before, info.signed_at() - kClocksDiffer)) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "the certificate was signed at ", absl::FormatTime(info.signed_at()),
         ", and this machine's clock says ", absl::FormatTime(now),
-        ": set the clock that is wrong, here or on the coordinator's host"));
+        ": set the clock that is wrong, here or on the coordinator's host");
   }
   if (now > info.not_after) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "the certificate has expired at ", absl::FormatTime(info.not_after),
         ": get another one with a token, or set the clock, which says ",
-        absl::FormatTime(now)));
+        absl::FormatTime(now));
   }
   return info;
 }
@@ -249,25 +249,23 @@ absl::StatusOr<CertificateInfo> TryCoordinator(const std::string& coordinator,
   if (!info.ok() && !absl::IsFailedPrecondition(info.status())) return info;
   const auto authority = AskForAuthority(coordinator, CredentialsToAnybody());
   if (!authority.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("no coordinator with TLS answers at ", coordinator, ": ",
-                     authority.status().message()));
+    return Unavailable("no coordinator with TLS answers at ", coordinator, ": ",
+                       authority.status().message());
   }
   PACELINE_ASSIGN_OR_RETURN(const std::string trusted,
                             ReadFile(files.authority, kMostPemBytes));
   if (authority->certificate() != trusted) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the coordinator at ", coordinator,
-                     " is of another mesh: another authority signed its "
-                     "certificate"));
+    return PermissionDenied("the coordinator at ", coordinator,
+                            " is of another mesh: another authority signed its "
+                            "certificate");
   }
   PACELINE_RETURN_IF_ERROR(CheckClock(*authority, now));
   PACELINE_ASSIGN_OR_RETURN(const CertificateInfo own, CertificateOf(files));
   if (own.signed_at() > now + kClocksDiffer) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "the certificate was signed at ", absl::FormatTime(own.signed_at()),
         ", while a clock was ahead; both are right now: a daemon that runs "
-        "gets a new one by itself, others with a token"));
+        "gets a new one by itself, others with a token");
   }
   PACELINE_RETURN_IF_ERROR(info.status());
   const auto answer =

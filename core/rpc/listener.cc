@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/os/steady_wait.h"
 
 namespace paceline {
@@ -139,10 +140,10 @@ class Strangers {
             std::max(calls.size(), Listener::kMostCalls) - Listener::kMostCalls;
       }
       if (beyond >= Listener::kMostCallsBeyond) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat(own.size(),
-                         " calls of this connection have begun and not ended: "
-                         "try again later"));
+        return ResourceExhausted(
+            own.size(),
+            " calls of this connection have begun and not ended: "
+            "try again later");
       }
     }
     own.begun.push_back(now);

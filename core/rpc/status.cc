@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -38,9 +38,8 @@ bool SpeaksNoGrpc(const grpc::Status& status) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (SpeaksNoGrpc(status)) {
-    return absl::UnavailableError(
-        absl::StrCat("what answers there speaks HTTP, but not gRPC (",
-                     status.error_message(), "): is it the right port?"));
+    return Unavailable("what answers there speaks HTTP, but not gRPC (",
+                       status.error_message(), "): is it the right port?");
   }
   const int code = status.error_code();
   const bool known = code >= 0 && code <= grpc::StatusCode::UNAUTHENTICATED;

@@ -1,6 +1,6 @@
 #include "core/rpc/stream_limit.h"
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -13,10 +13,9 @@ absl::StatusOr<std::unique_ptr<StreamLimit::Place>> StreamLimit::Enter(
   const auto found = of_one_.find(holder);
   const int of_one = found == of_one_.end() ? 0 : found->second;
   if (of_one >= most_of_one_ || in_all_ >= most_in_all_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(of_one, " streams of ", holder, " and ", in_all_,
-                     " in all are open here, at most ", most_of_one_, " and ",
-                     most_in_all_, " may: try again later"));
+    return ResourceExhausted(of_one, " streams of ", holder, " and ", in_all_,
+                             " in all are open here, at most ", most_of_one_,
+                             " and ", most_in_all_, " may: try again later");
   }
   ++of_one_[holder];
   ++in_all_;
@@ -26,9 +25,8 @@ absl::StatusOr<std::unique_ptr<StreamLimit::Place>> StreamLimit::Enter(
 absl::Status StreamLimit::CheckRoom() {
   absl::MutexLock lock(&mutex_);
   if (in_all_ < most_in_all_) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("as many streams as may be are open here, ", most_in_all_,
-                   ": try again later"));
+  return ResourceExhausted("as many streams as may be are open here, ",
+                           most_in_all_, ": try again later");
 }
 
 void StreamLimit::Leave(const std::string& holder) {

@@ -322,9 +322,9 @@ absl::Status CheckRevoked(const grpc::AuthContext& caller) {
   const std::optional<Identity> identity = IdentityOf(caller);
   if (!identity.has_value()) return absl::OkStatus();
   if (!IsRevoked(*identity, PemOf(caller))) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "the certificate of ", RoleName(identity->role), " ", identity->name,
-      " was revoked: a new token gets another one"));
+  return PermissionDenied("the certificate of ", RoleName(identity->role), " ",
+                          identity->name,
+                          " was revoked: a new token gets another one");
 }
 
 const std::vector<MethodAccess>& AccessTable() {
@@ -378,11 +378,11 @@ absl::Status CheckSecret(absl::string_view method, const std::string& shown) {
   if (UsedSecret().empty() || method == kHealthCheck || IsUsedSecret(shown)) {
     return absl::OkStatus();
   }
-  return absl::UnauthenticatedError(absl::StrCat(
+  return Unauthenticated(
       method, " needs the secret of this mesh, and ",
       shown.empty() ? "none" : "another one",
       " was shown: only users who may read its file take part; name it with "
-      "--secret-file FILE, or start a mesh of your own with 'paceline up'"));
+      "--secret-file FILE, or start a mesh of your own with 'paceline up'");
 }
 
 absl::Status CheckAccess(absl::string_view method,
@@ -391,28 +391,25 @@ absl::Status CheckAccess(absl::string_view method,
   const auto row = std::find_if(
       table.begin(), table.end(),
       [&](const MethodAccess& each) { return each.method == method; });
-  if (row == table.end()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("nobody may call ", method));
-  }
+  if (row == table.end()) return PermissionDenied("nobody may call ", method);
   if (row->anybody) return absl::OkStatus();
   const std::string need =
       absl::StrJoin(row->roles, " or ", [](std::string* out, Role role) {
         absl::StrAppend(out, RoleName(role));
       });
   if (!caller.has_value()) {
-    return absl::UnauthenticatedError(absl::StrCat(
+    return Unauthenticated(
         method, " needs the certificate of a ", need,
         ", and none was shown: 'paceline login' or 'paceline-worker join' gets "
-        "one with a token"));
+        "one with a token");
   }
   if (std::find(row->roles.begin(), row->roles.end(), caller->role) !=
       row->roles.end()) {
     return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat(method, " needs the certificate of a ", need, ", and ",
-                   caller->name, " is a ", RoleName(caller->role)));
+  return PermissionDenied(method, " needs the certificate of a ", need,
+                          ", and ", caller->name, " is a ",
+                          RoleName(caller->role));
 }
 
 }  // namespace paceline

@@ -9,9 +9,7 @@ namespace {
 
 std::optional<Channel> SendsTo(const Instruction& instruction) {
   if (instruction.op == Op::kSendF) return Channel{false, instruction.stage};
-  if (instruction.op == Op::kSendB) {
-    return Channel{true, instruction.stage - 1};
-  }
+  if (instruction.op == Op::kSendB) return Channel{true, instruction.stage - 1};
   return std::nullopt;
 }
 

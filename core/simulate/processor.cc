@@ -116,9 +116,7 @@ void Processor::SetFactor(double factor, double now) {
     if (at > now) at = now + (at - now) * ratio;
   };
   const double frames_left = std::max(0.0, frames_clear_ - now);
-  if (working_ && work_start_ <= now) {
-    interrupted_ += frames_left * (ratio - 1);
-  }
+  if (working_ && work_start_ <= now) interrupted_ += frames_left * (ratio - 1);
   for (FrameJob& job : frames_) {
     stretch(job.start_seconds);
     stretch(job.due_seconds);

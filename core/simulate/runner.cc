@@ -397,9 +397,7 @@ void Runner::OnWeightGradientDone(int worker, int stage, bool split) {
 
 // In a stream no gate ends a step: the last update of its micro-batches does.
 void Runner::OnUpdateDone(int worker, int micro_batch) {
-  if ((micro_batch + 1) % world_.program.streamed_step == 0) {
-    OnStepDone(worker);
-  }
+  if ((micro_batch + 1) % world_.program.streamed_step == 0) OnStepDone(worker);
 }
 
 void Runner::FollowVersions(int worker, const Instruction& done) {

@@ -72,9 +72,8 @@ absl::Status ResendWindow::OnCredit(const Credit& credit) {
                            " frames, but ", most, " were sent");
   }
   if (credit.received < first_) {
-    return absl::AbortedError(
-        absl::StrCat("the receiver wants frame ", credit.received,
-                     " again, which it had acknowledged; kept from ", first_));
+    return Aborted("the receiver wants frame ", credit.received,
+                   " again, which it had acknowledged; kept from ", first_);
   }
   while (first_ < credit.received) {
     kept_.pop_front();

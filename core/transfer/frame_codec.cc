@@ -344,9 +344,7 @@ class FrameParser {
 
   absl::Status CheckStage() const {
     const FrameHeader& header = layout_.header;
-    if (header.kind == FrameKind{}) {
-      return InvalidArgument("no kind");
-    }
+    if (header.kind == FrameKind{}) return InvalidArgument("no kind");
     if (layout_.payload.bytes != tensor_bytes_) {
       return InvalidArgument("a payload of ", layout_.payload.bytes,
                              " bytes for tensors of ", tensor_bytes_);

@@ -58,7 +58,7 @@ std::string TextOf(const Bio& bio) {
 template <typename T>
 absl::StatusOr<T> Checked(T object, absl::string_view what) {
   if (object != nullptr) return object;
-  return absl::InvalidArgumentError(absl::StrCat("this is no ", what));
+  return InvalidArgument("this is no ", what);
 }
 
 absl::StatusOr<Key> ReadKey(const std::string& pem) {
@@ -88,7 +88,7 @@ absl::StatusOr<Request> ReadRequest(const std::string& pem) {
       EVP_PKEY_get_group_name(key, curve, sizeof(curve), nullptr) != 1 ||
       absl::string_view(curve) != kCurve ||
       X509_REQ_verify(request.get(), key) != 1) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "the request is not signed with its own key of the curve P-256");
   }
   return request;
@@ -173,16 +173,14 @@ absl::Time SignedAt(const Certificate& certificate, absl::Time not_before) {
 }  // namespace
 
 absl::string_view RoleName(Role role) {
-  for (const auto& [each, name] : kRoles) {
+  for (const auto& [each, name] : kRoles)
     if (each == role) return name;
-  }
   return "";
 }
 
 std::optional<Role> RoleOfName(absl::string_view name) {
-  for (const auto& [role, each] : kRoles) {
+  for (const auto& [role, each] : kRoles)
     if (each == name) return role;
-  }
   return std::nullopt;
 }
 
@@ -256,7 +254,7 @@ absl::StatusOr<std::string> Sign(const Signing& signing) {
   Extend(certificate, authority, NID_netscape_comment,
          absl::StrCat(kSignedAt, absl::ToUnixSeconds(signing.now)));
   if (X509_sign(certificate.get(), key.get(), EVP_sha256()) == 0) {
-    return absl::InternalError("OpenSSL did not sign the certificate");
+    return Internal("OpenSSL did not sign the certificate");
   }
   return ToPem(certificate);
 }
@@ -293,11 +291,10 @@ absl::Status CheckCertificate(const std::string& certificate,
   PACELINE_ASSIGN_OR_RETURN(const Certificate signer, Read(authority));
   PACELINE_ASSIGN_OR_RETURN(const Key own_key, ReadKey(key));
   if (X509_check_private_key(own.get(), own_key.get()) != 1) {
-    return absl::PermissionDeniedError("the key is of another certificate");
+    return PermissionDenied("the key is of another certificate");
   }
   if (X509_verify(own.get(), X509_get0_pubkey(signer.get())) != 1) {
-    return absl::PermissionDeniedError(
-        "another authority signed the certificate");
+    return PermissionDenied("another authority signed the certificate");
   }
   return absl::OkStatus();
 }

@@ -161,9 +161,7 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
     return wanted;
   };
   auto tensors = ReadSafetensors(spec.weights, choose, &said.metadata);
-  if (!tensors.ok()) {
-    return tensors.status();
-  }
+  if (!tensors.ok()) return tensors.status();
   for (NamedTensor& named : *tensors) {
     named.tensor = Widened(named.tensor);
     if (!IsFinite(named.tensor)) {

@@ -107,9 +107,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     // Masks, a byte a value.
     place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
     if (!place_.dtype) {
-      error_ = absl::UnimplementedError(
-          absl::StrCat("tensor ", Shown(name_), ": unknown dtype ", Shown(text),
-                       ", which is not read: convert it, as by .float()"));
+      error_ = Unimplemented("tensor ", Shown(name_), ": unknown dtype ",
+                             Shown(text),
+                             ", which is not read: convert it, as by .float()");
       return false;
     }
     at_ = At::kTensor;
@@ -444,9 +444,7 @@ absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
   uint8_t encoded[kLengthBytes] = {};
   PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
   uint64_t length = 0;
-  for (int i = kLengthBytes - 1; i >= 0; --i) {
-    length = length << 8 | encoded[i];
-  }
+  for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | encoded[i];
   if (length > uint64_t{kMaxHeaderBytes}) {
     return Refuse(path_, "a header of ", length, " bytes, the limit is ",
                   kMaxHeaderBytes);

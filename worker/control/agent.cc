@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/errors.h"
 #include "core/base/tensor_memory.h"
@@ -55,7 +54,7 @@ Agent::Agent(AgentOptions options, RunFactory& factory, const Clock& clock)
 
 Agent::~Agent() {
   if (options_.pieces != nullptr) options_.pieces->Unlisten(listener_);
-  const absl::Status why = absl::CancelledError("the worker is stopping");
+  const absl::Status why = Cancelled("the worker is stopping");
   WorkerRun* run = nullptr;
   {
     SteadyLock lock(&mutex_);
@@ -208,7 +207,7 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
     if (step != WorkStep::kNothing) {
       SetNext(step);
       if (!ending_since_.has_value()) ending_since_ = clock_.Now();
-      why = absl::CancelledError("the standing order has changed");
+      why = Cancelled("the standing order has changed");
     } else if (!state_.GoesOn()) {
       recorder_.NoteChange();
     } else if (order->group.has_value()) {
@@ -219,7 +218,7 @@ void Agent::OnOrder(std::optional<RunOrder> order, OrderNumber number) {
     } else {
       // A worker that executes itself anew keeps its port.  Where it could
       // not, failing loudly beats dialling an address where nobody is.
-      why = absl::AbortedError(
+      why = Aborted(
           "a neighbour has moved to another address in the middle of the run");
     }
     order_ = std::move(order);
@@ -256,7 +255,7 @@ void Agent::OnMeasure(std::optional<v1::MeasureOrder> order) {
   if (cancel_is_runs_) return;
   if (!ending_since_.has_value()) ending_since_ = clock_.Now();
   if (cancel_ != nullptr) {
-    cancel_->Cancel(absl::CancelledError("the standing order has changed"));
+    cancel_->Cancel(Cancelled("the standing order has changed"));
   }
 }
 
@@ -293,9 +292,7 @@ MarkedHeartbeat Agent::Heartbeat() {
         options_.pieces != nullptr && std::exchange(pieces_are_new_, false);
     if (says_pieces) pieces_said_ = clock_.Now();
     if (kept_.has_value()) *heartbeat.mutable_kept() = *kept_;
-    for (const JobId job : repaired_) {
-      heartbeat.add_repaired_jobs(job.value);
-    }
+    for (const JobId job : repaired_) heartbeat.add_repaired_jobs(job.value);
     if (measurement_.has_value()) {
       *heartbeat.mutable_measurement() = *measurement_;
     }
@@ -503,11 +500,11 @@ absl::Status Agent::CheckActiveCapability(const RunOrder& order) const {
       options_.active_capability == order.cpu_capability) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "the job computes with cpu_capability ", order.cpu_capability,
       ", but this worker's kernels run at ", options_.active_capability,
       ": submit it with --set cpu_capability=", options_.active_capability,
-      ", or stop this worker"));
+      ", or stop this worker");
 }
 
 absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
@@ -525,7 +522,7 @@ absl::Status Agent::RunJob(const RunOrder& order, const CancelToken& cancel) {
                                ? CheckGroupOrder(order, model, self).status()
                                : CheckOrder(order, model, self));
   if (NeedsRestart(order.cpu_capability)) {
-    return absl::CancelledError("the process is starting anew");
+    return Cancelled("the process is starting anew");
   }
   PACELINE_RETURN_IF_ERROR(CheckActiveCapability(order));
   RunContext context{order,

@@ -109,7 +109,7 @@ absl::Status GroupRun::Run() {
     Log(LogLevel::kWarn, "starting anew, to join the round group again",
         {{"why", status.message()}});
     run_.restart(run_.order.cpu_capability);
-    return absl::CancelledError("the process is starting anew");
+    return Cancelled("the process is starting anew");
   }
   return status;
 }
@@ -217,7 +217,7 @@ absl::Status GroupRun::Prepare() {
   PACELINE_ASSIGN_OR_RETURN(self_,
                             CheckGroupOrder(order, run_.model, run_.self));
   if (!order.spec.faults.empty() && run_.fault_actions == nullptr) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "the job has faults on purpose, which this worker cannot commit: "
         "submit it without `faults`");
   }

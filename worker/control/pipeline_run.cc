@@ -481,7 +481,7 @@ absl::StatusOr<std::vector<PiecePtr>> FetchCut(
     const RunContext& run, const StageEngines& engines, Cut cut,
     const std::vector<PieceSource>& sources) {
   if (run.exchange == nullptr) {
-    return absl::UnimplementedError("this worker keeps no pieces");
+    return Unimplemented("this worker keeps no pieces");
   }
   // Members that gossip have states of their own.  Only the one of the process
   // that is named counts, even if this worker has deposited that cut too.

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/errors.h"
 #include "core/job/made_with.h"
 #include "core/os/cancel_token.h"
 #include "core/transfer/checksum.h"
@@ -60,7 +61,7 @@ class RunFactory {
   //         FailedPrecondition  another run is open
   virtual absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
       const Fence&, const MemberId& /*self*/, RoundSink* /*sink*/) {
-    return absl::UnimplementedError("this worker joins no round groups");
+    return Unimplemented("this worker joins no round groups");
   }
 
   // Opens the fence: from now on frames of it are accepted.

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/job/job_check.h"
@@ -104,13 +103,13 @@ absl::StatusOr<ScheduleBounds> BoundsOf(const RunOrder& order, WorkerId self,
 
 absl::Status CheckNumbers(const RunOrder& order) {
   if (order.base != Cut() && order.base.attempt >= order.fence.attempt) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: ", ToText(order.fence), " begins with ",
-                     CutText(order.base), ": need an attempt before its own"));
+    return InvalidArgument("order: ", ToText(order.fence), " begins with ",
+                           CutText(order.base),
+                           ": need an attempt before its own");
   }
   if (order.threads < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: threads is ", order.threads, ", need 1 or more"));
+    return InvalidArgument("order: threads is ", order.threads,
+                           ", need 1 or more");
   }
   return absl::OkStatus();
 }
@@ -121,18 +120,18 @@ absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
         !IsReplicated(order, tie.user_stage)) {
       continue;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "order: stages ", tie.owner_stage, " and ", tie.user_stage, " share ",
-        tie.parameter, ", and one of them has replicas"));
+    return InvalidArgument("order: stages ", tie.owner_stage, " and ",
+                           tie.user_stage, " share ", tie.parameter,
+                           ", and one of them has replicas");
   }
   if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous)
     return absl::OkStatus();
   for (const Tie& tie : TiesOf(order, model)) {
     if (tie.owner_stage == tie.user_stage) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: ", order.spec.pipeline.schedule, " cuts ",
-                     model.name, " between stages ", tie.owner_stage, " and ",
-                     tie.user_stage, ", which share ", tie.parameter));
+    return InvalidArgument("order: ", order.spec.pipeline.schedule, " cuts ",
+                           model.name, " between stages ", tie.owner_stage,
+                           " and ", tie.user_stage, ", which share ",
+                           tie.parameter);
   }
   return absl::OkStatus();
 }
@@ -140,8 +139,8 @@ absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
 absl::Status CheckReplicas(const RunOrder& order) {
   const int stages = StageCount(order);
   if (!order.routes.empty() && std::ssize(order.routes) != stages) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "order: ", order.routes.size(), " routes for ", stages, " stages"));
+    return InvalidArgument("order: ", order.routes.size(), " routes for ",
+                           stages, " stages");
   }
   std::map<WorkerId, int> stages_of;
   std::set<WorkerId> replicas;
@@ -151,15 +150,14 @@ absl::Status CheckReplicas(const RunOrder& order) {
       ++stages_of[place.worker];
       if (places.size() > 1) replicas.insert(place.worker);
       if (place.layers == places.front().layers) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "order: the replicas of stage ", stage, " hold different layers"));
+      return InvalidArgument("order: the replicas of stage ", stage,
+                             " hold different layers");
     }
     const absl::Status turns = CheckTurns(
         order.routes.empty() ? std::vector<int>() : order.routes[stage].turns(),
         static_cast<int>(places.size()));
     if (!turns.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("order: stage ", stage, ": ", turns.message()));
+      return InvalidArgument("order: stage ", stage, ": ", turns.message());
     }
   }
   // Where replicas train, workers of one stage as well.
@@ -168,9 +166,8 @@ absl::Status CheckReplicas(const RunOrder& order) {
   }
   for (const WorkerId replica : replicas) {
     if (stages_of[replica] == 1) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: worker ", replica.value,
-                     " is a replica of a stage and holds another one"));
+    return InvalidArgument("order: worker ", replica.value,
+                           " is a replica of a stage and holds another one");
   }
   return absl::OkStatus();
 }
@@ -277,8 +274,8 @@ absl::Status CheckSpecOfOrder(const JobSpec& spec) {
   const std::vector<SpecProblem> problems = CheckJobSpec(spec);
   if (problems.empty()) return absl::OkStatus();
   const SpecProblem& first = problems.front();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "order: ", first.path, first.path.empty() ? "" : ": ", first.why));
+  return InvalidArgument("order: ", first.path, first.path.empty() ? "" : ": ",
+                         first.why);
 }
 
 absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
@@ -291,20 +288,19 @@ absl::Status CheckOrder(const RunOrder& order, const ModelDescription& model,
     ++next;
     if (stage.layers.first != covered ||
         stage.layers.last <= stage.layers.first) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "order: a stage holds layers [", stage.layers.first, ", ",
-          stage.layers.last, "), but layer ", covered, " comes next"));
+      return InvalidArgument("order: a stage holds layers [",
+                             stage.layers.first, ", ", stage.layers.last,
+                             "), but layer ", covered, " comes next");
     }
     covered = stage.layers.last;
   }
   if (covered != layers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("order: stages cover ", covered, " layers, the model ",
-                     model.name, " has ", layers));
+    return InvalidArgument("order: stages cover ", covered,
+                           " layers, the model ", model.name, " has ", layers);
   }
   if (StagesOf(order, self).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "order: no stage is placed on this worker (id ", self.value, ")"));
+    return InvalidArgument("order: no stage is placed on this worker (id ",
+                           self.value, ")");
   }
   PACELINE_RETURN_IF_ERROR(CheckNumbers(order));
   PACELINE_RETURN_IF_ERROR(CheckReplicas(order));
@@ -317,22 +313,22 @@ absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
   const LayerRange whole = {0, static_cast<int>(model.layers.size())};
   for (const StagePlacement& place : order.stages) {
     if (place.stage == 0 && place.layers == whole) continue;
-    return absl::UnimplementedError(
+    return Unimplemented(
         "order: a round group holds a part of the model, but this worker knows "
         "groups of the whole model only: update paceline-worker");
   }
   if (!IsDataParallel(order.spec)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "order: a round group for a job whose aggregation.mode is ",
-        order.spec.aggregation.mode));
+        order.spec.aggregation.mode);
   }
   if (IsInference(order.spec)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "order: a round group for an inference job, which has no training "
         "steps to divide among members");
   }
   if (order.spec.aggregation.shards < 1) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "order: aggregation.shards is 0, but the coordinator settles a number "
         "for all members: update paceline-coordinator");
   }
@@ -341,8 +337,8 @@ absl::StatusOr<MemberId> CheckGroupOrder(const RunOrder& order,
   for (const GroupWorker& worker : order.group->workers) {
     if (worker.id.worker == self) return worker.id;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "order: this worker (id ", self.value, ") is not in its round group"));
+  return InvalidArgument("order: this worker (id ", self.value,
+                         ") is not in its round group");
 }
 
 absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
@@ -354,11 +350,11 @@ absl::StatusOr<RunWiring> MakeRunWiring(const RunOrder& order,
   wiring.micro_batch = order.spec.train.micro_batch;
   const std::optional<Codec> codec = FindCodec(order.spec.pipeline.codec);
   if (!codec.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "order: codec '", order.spec.pipeline.codec,
-        "', but this worker "
-        "knows ",
-        absl::StrJoin(CodecNames(), ", "), ": update paceline-worker"));
+    return InvalidArgument("order: codec '", order.spec.pipeline.codec,
+                           "', but this worker "
+                           "knows ",
+                           absl::StrJoin(CodecNames(), ", "),
+                           ": update paceline-worker");
   }
   wiring.codec = *codec;
   wiring.acknowledges_at_once = IsInference(order.spec);
@@ -424,11 +420,11 @@ absl::StatusOr<int64_t> PredictWithData(int64_t predicted_bytes,
   const int64_t bytes =
       predicted_bytes + std::max<int64_t>(0, data_bytes - DataBytes(spec));
   if (memory_bytes <= 0 || bytes <= memory_bytes) return bytes;
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return ResourceExhausted(
       "with ", BytesText(data_bytes), " for the samples of ", spec.data.name,
       " and their order it needs ", BytesText(bytes), ", this worker has ",
       BytesText(memory_bytes),
-      ": take fewer samples, or read them where there is more memory"));
+      ": take fewer samples, or read them where there is more memory");
 }
 
 size_t UnappliedBytes(int64_t memory_bytes, int64_t predicted_bytes) {

@@ -141,7 +141,7 @@ absl::StatusOr<TensorList> BatchLoader::NextMicroBatch() {
   {
     absl::MutexLock lock(&mutex_);
     if (remaining_ == 0) {
-      return absl::FailedPreconditionError(
+      return FailedPrecondition(
           "all micro-batches of this batch were taken; ask for the next batch");
     }
     --remaining_;
@@ -359,9 +359,7 @@ absl::StatusOr<std::unique_ptr<const SampleSet>> OpenSamples(
   if (data.name == "text-labels" || data.name == "text-pairs") {
     return TextLines::Open(data, inference);
   }
-  if (data.name == "imagefolder") {
-    return OpenImageFolder(data, seed, inference);
-  }
+  if (data.name == "imagefolder") return OpenImageFolder(data, seed, inference);
   const bool cifar = data.name == "cifar10" || data.name == "cifar100";
   return cifar ? OpenCifar(data, seed) : OpenIdx(data, seed);
 }

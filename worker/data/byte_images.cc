@@ -44,7 +44,7 @@ absl::StatusOr<GzHandle> Open(const std::string& path) {
   GzHandle file(gzdopen(*descriptor, "rb"));
   if (!file) {
     close(*descriptor);
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", path));
+    return ResourceExhausted("no memory for ", path);
   }
   gzbuffer(file.get(), kZlibBufferBytes);
   return file;
@@ -182,10 +182,10 @@ absl::Status CheckImages(const ByteImageOptions& options,
   }
   const int64_t bytes = NumElements(images.shape);
   if (options.most_bytes > 0 && bytes > options.most_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhausted(
         images.path, ": says that it has ", bytes,
         " bytes of images, but this worker has memory for ", options.most_bytes,
-        ": take fewer samples, or read them where there is more memory"));
+        ": take fewer samples, or read them where there is more memory");
   }
   return absl::OkStatus();
 }

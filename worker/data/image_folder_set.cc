@@ -423,9 +423,7 @@ absl::Status ImageFolderSet::Decode(const std::string& path, Augmentation how,
     PACELINE_RETURN_IF_ERROR(reader->ReadRow(absl::MakeSpan(scratch.row)));
     resampler.AddRow(scratch.row);
   }
-  if (!turn.is_none()) {
-    turn.Apply(scratch.turned, target, how.mirrored, values);
-  }
+  if (!turn.is_none()) turn.Apply(scratch.turned, target, how.mirrored, values);
   return reader->Finish();
 }
 

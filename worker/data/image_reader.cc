@@ -323,7 +323,7 @@ absl::Status PngReader::ReadHeader() {
       png_create_read_struct(PNG_LIBPNG_VER_STRING, this, OnError, OnWarning);
   if (png_ != nullptr) info_ = png_create_info_struct(png_);
   if (info_ == nullptr) {
-    return absl::ResourceExhaustedError("no memory left to read a PNG");
+    return ResourceExhausted("no memory left to read a PNG");
   }
   PACELINE_RETURN_IF_ERROR(Try([this] {
     png_set_read_fn(png_, this, OnRead);
@@ -404,8 +404,8 @@ absl::StatusOr<std::unique_ptr<ImageReader>> OpenImage(
     absl::Span<const uint8_t> bytes, int channels) {
   if (BeginsWith(bytes, kJpegMagic)) return OpenBy<JpegReader>(bytes, channels);
   if (BeginsWith(bytes, kPngMagic)) return OpenBy<PngReader>(bytes, channels);
-  return absl::InvalidArgumentError(
-      bytes.empty() ? "is empty" : "is neither a JPEG nor a PNG");
+  return InvalidArgument(bytes.empty() ? "is empty"
+                                       : "is neither a JPEG nor a PNG");
 }
 
 }  // namespace paceline

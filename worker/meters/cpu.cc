@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/errors.h"
 #include "core/os/files.h"
 
 namespace paceline {
@@ -125,14 +126,13 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EnvironmentFor(
     absl::string_view detected) {
   const int rank = Rank(capability);
   if (rank < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cpu_capability '", capability,
-                     "': need default, avx2, avx512 or avx512_bf16"));
+    return InvalidArgument("cpu_capability '", capability,
+                           "': need default, avx2, avx512 or avx512_bf16");
   }
   if (rank > Rank(detected)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the job wants cpu_capability ", capability, ", this CPU has ",
-        detected, ": submit it with --set cpu_capability=auto"));
+    return FailedPrecondition("the job wants cpu_capability ", capability,
+                              ", this CPU has ", detected,
+                              ": submit it with --set cpu_capability=auto");
   }
   std::vector<std::pair<std::string, std::string>> variables = {
       {kCapabilityVariable, std::string(capability)},

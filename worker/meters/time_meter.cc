@@ -89,9 +89,7 @@ TimeReading TimeMeter::Read() const {
   const Instant now = clock_.Now();
   TimeReading reading = reading_;
   reading.wall = now - began_;
-  if (inside_) {
-    reading.parts[static_cast<int>(part_)] += now - entered_;
-  }
+  if (inside_) reading.parts[static_cast<int>(part_)] += now - entered_;
   return reading;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -97,14 +98,14 @@ int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary) {
 int SendLimit(int bound) { return 4 * bound + 64; }
 
 absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages) {
-  if (stages == 0) return absl::InvalidArgumentError("a run without stages");
+  if (stages == 0) return InvalidArgument("a run without stages");
   if (bounds.activation_frames.size() == stages - 1 &&
       bounds.gradient_frames.size() == stages - 1) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "bounds for ", bounds.activation_frames.size(), " and ",
-      bounds.gradient_frames.size(), " boundaries, need ", stages - 1));
+  return InvalidArgument("bounds for ", bounds.activation_frames.size(),
+                         " and ", bounds.gradient_frames.size(),
+                         " boundaries, need ", stages - 1);
 }
 
 int StageWiring::IndexOf(WorkerId worker) const {

@@ -28,14 +28,13 @@ absl::Status Mailbox::PutLocked(Frame frame) {
   const FrameKey key = KeyOf(frame.header);
   PACELINE_RETURN_IF_ERROR(CheckLocked(key.kind, key.boundary));
   if (frames_.contains(key)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("the ", ToText(key), " is here already"));
+    return AlreadyExists("the ", ToText(key), " is here already");
   }
   Bound& bound = bounds_.at({key.kind, key.boundary});
   if (bound.waiting == bound.capacity) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no room for the ", ToText(key), ": ", bound.waiting,
-                     " frames wait there, at most ", bound.capacity, " may"));
+    return ResourceExhausted("no room for the ", ToText(key), ": ",
+                             bound.waiting, " frames wait there, at most ",
+                             bound.capacity, " may");
   }
   ++bound.waiting;
   frames_.emplace(key, std::move(frame));
@@ -81,8 +80,8 @@ bool Mailbox::Cancel(absl::Status why) {
 absl::Status Mailbox::CheckLocked(FrameKind kind, int32_t boundary) const {
   if (!ended_.ok()) return ended_;
   if (bounds_.contains({kind, boundary})) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("no ", FrameKindName(kind),
-                                          " comes in at boundary ", boundary));
+  return NotFound("no ", FrameKindName(kind), " comes in at boundary ",
+                  boundary);
 }
 
 const Frame* Mailbox::FirstOfBatchLocked(int32_t boundary,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
@@ -65,10 +65,10 @@ absl::Status PieceStore::AdmitLocked(JobId job, const Piece& piece,
   }
   ++stats_.refused;
   ++stats_.refused_lately;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no room for layer ", piece.layer, " of ", CutText(piece.cut), " of job ",
-      job.value, ": ", bytes, " bytes, and ", stats_.bytes, " of ", most_bytes_,
-      " are taken"));
+  return ResourceExhausted("no room for layer ", piece.layer, " of ",
+                           CutText(piece.cut), " of job ", job.value, ": ",
+                           bytes, " bytes, and ", stats_.bytes, " of ",
+                           most_bytes_, " are taken");
 }
 
 absl::Status PieceStore::Admit(JobId job, const Piece& piece, int64_t bytes) {

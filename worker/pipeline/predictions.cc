@@ -40,12 +40,12 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
   const Shape sample =
       fits ? Shape(outputs.shape.begin() + 1, outputs.shape.end()) : Shape();
   if (!fits || (samples_ > 0 && sample != sample_)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "predictions of shape [", absl::StrJoin(outputs.shape, ", "),
         "] with labels [", absl::StrJoin(labels.shape, ", "), "]",
         samples_ > 0 ? absl::StrCat(" after samples of [",
                                     absl::StrJoin(sample_, ", "), "]")
-                     : ""));
+                     : "");
   }
   sample_ = sample;
   samples_ += outputs.shape.front();
@@ -126,7 +126,7 @@ PredictionUpload::PredictionUpload(Upload upload, OnStored on_stored,
       thread_("predictions", [this] { Loop(); }) {}
 
 PredictionUpload::~PredictionUpload() {
-  Cancel(absl::CancelledError("the run has ended"));
+  Cancel(Cancelled("the run has ended"));
   SteadyLock lock(&mutex_);
   stopping_ = true;
 }

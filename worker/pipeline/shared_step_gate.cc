@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -12,7 +13,7 @@ struct Wait {
   absl::Mutex mutex;
   size_t missing ABSL_GUARDED_BY(mutex) = 0;
   absl::StatusOr<StepVerdict> verdict ABSL_GUARDED_BY(mutex) =
-      absl::UnknownError("no report");
+      Unknown("no report");
 };
 
 class LocalGateClient final : public GateClient {
@@ -86,9 +87,7 @@ SharedStepGate::SharedStepGate(const TrainSpec& train, int64_t total_steps,
                                std::vector<int> replicas, int64_t first_step)
     : gate_(train, total_steps, std::move(replicas), first_step) {}
 
-SharedStepGate::~SharedStepGate() {
-  Cancel(absl::CancelledError("the run was closed"));
-}
+SharedStepGate::~SharedStepGate() { Cancel(Cancelled("the run was closed")); }
 
 void SharedStepGate::Report(const StepReport& report, Answer answer) {
   std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>> told;
@@ -105,7 +104,7 @@ void SharedStepGate::Report(const StepReport& report, Answer answer) {
       Waiting& place = waiting_[{report.stage, report.replica}];
       if (place.answer) {
         told.emplace_back(std::move(place.answer),
-                          absl::AbortedError("the same stage asked again"));
+                          Aborted("the same stage asked again"));
       }
       place = {report.step, std::move(answer)};
     }

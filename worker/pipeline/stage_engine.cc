@@ -26,17 +26,16 @@ std::string Describe(const Tensor& tensor) {
 absl::Status CheckTokens(absl::Span<const int64_t> tokens, int64_t vocabulary) {
   for (const int64_t token : tokens) {
     if (token >= 0 && token < vocabulary) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("token ", token,
-                     " is outside of the model's vocabulary "
-                     "of ",
-                     vocabulary));
+    return InvalidArgument("token ", token,
+                           " is outside of the model's vocabulary "
+                           "of ",
+                           vocabulary);
   }
   return absl::OkStatus();
 }
 
 absl::Status NotFlat() {
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "this engine was made for a pipeline, not for data parallelism");
 }
 
@@ -92,18 +91,18 @@ absl::Status CheckTensor(const char* what, const Tensor& tensor,
   if (tensor.dtype == expected.dtype && tensor.shape == shape && tensor.data) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, ": got ", Describe(tensor), tensor.data ? "" : " without memory",
-      ", need ", Describe({expected.dtype, shape, nullptr})));
+  return InvalidArgument(what, ": got ", Describe(tensor),
+                         tensor.data ? "" : " without memory", ", need ",
+                         Describe({expected.dtype, shape, nullptr}));
 }
 
 absl::Status CheckStageInput(const ModelDescription& model, int first,
                              int64_t samples, const TensorList& input) {
   const std::vector<SampleTensor> expected = InputTensors(model, first);
   if (input.size() != expected.size() + 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "forward: got ", input.size(), " tensors, need ", expected.size() + 1,
-        ": the activation, what goes beside it, and the labels"));
+        ": the activation, what goes beside it, and the labels");
   }
   for (size_t i = 0; i < expected.size(); ++i) {
     PACELINE_RETURN_IF_ERROR(CheckTensor(
@@ -121,9 +120,9 @@ absl::Status CheckStageInput(const ModelDescription& model, int first,
 absl::Status CheckLabels(const Tensor& labels, int64_t classes) {
   for (const int64_t label : labels.As<int64_t>()) {
     if (label == kNoLabel || (label >= 0 && label < classes)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("label ", label, " is outside of the model's ", classes,
-                     " classes: set data.classes to as many as the data has"));
+    return InvalidArgument(
+        "label ", label, " is outside of the model's ", classes,
+        " classes: set data.classes to as many as the data has");
   }
   return absl::OkStatus();
 }
@@ -137,15 +136,13 @@ absl::Status OverwriteWeights(const std::vector<NamedTensor>& weights,
   for (const NamedTensor& named : weights) {
     const auto target = targets.find(named.name);
     if (target == targets.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("this stage has no weights named ", named.name));
+      return InvalidArgument("this stage has no weights named ", named.name);
     }
     const Tensor& tensor = named.tensor;
     if (tensor.dtype != target->second->dtype ||
         tensor.shape != target->second->shape) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weights ", named.name, ": got ", Describe(tensor),
-                       ", need ", Describe(*target->second)));
+      return InvalidArgument("weights ", named.name, ": got ", Describe(tensor),
+                             ", need ", Describe(*target->second));
     }
   }
   for (const NamedTensor& named : weights) {
@@ -165,16 +162,16 @@ absl::Status CheckFinite(StageEngine& engine, int64_t step) {
     if (weight.tensor.dtype != DType::kF32) continue;
     const absl::Span<const float> values = weight.tensor.As<float>();
     if (FindNonFinite(values) == values.size()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "NaN or infinity in ", weight.name, " after step ", step,
         ": the training has diverged; lower train.learning_rate.base, or set "
-        "train.clip_norm"));
+        "train.clip_norm");
   }
   return absl::OkStatus();
 }
 
 absl::Status OwnTies() {
-  return absl::FailedPreconditionError(
+  return FailedPrecondition(
       "an engine for data parallelism adds up shared parameters by itself");
 }
 
@@ -215,22 +212,19 @@ absl::Status StageEngine::RestoreState(
     const std::vector<absl::Span<const uint8_t>>& layers) {
   std::vector<ScatteredBytes> state = State();
   if (layers.size() != state.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a copy of the state of ", layers.size(), " layers, need ",
-                     state.size()));
+    return InvalidArgument("a copy of the state of ", layers.size(),
+                           " layers, need ", state.size());
   }
   for (size_t i = 0; i < state.size(); ++i) {
     if (layers[i].size() == state[i].size()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a copy of the state of layer ", i, " of the stage has ",
-                     layers[i].size(), " bytes, need ", state[i].size(),
-                     ": it is of another model or optimizer"));
+    return InvalidArgument("a copy of the state of layer ", i,
+                           " of the stage has ", layers[i].size(),
+                           " bytes, need ", state[i].size(),
+                           ": it is of another model or optimizer");
   }
   DropStep();
   state = State();  // forwards that are dropped had some of it
-  for (size_t i = 0; i < state.size(); ++i) {
-    state[i].CopyFrom(layers[i].data());
-  }
+  for (size_t i = 0; i < state.size(); ++i) state[i].CopyFrom(layers[i].data());
   OnWeightsWritten();
   return absl::OkStatus();
 }
@@ -285,9 +279,9 @@ absl::Status StageEngine::ReadSumFrom(
   size_t values = 0;
   for (const absl::Span<const float> piece : pieces) values += piece.size();
   if (static_cast<int64_t>(values) != flat_.shape[0]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a sum of ", values, " values for the ", flat_.shape[0],
-                     " of the trainable parameters and statistics"));
+    return InvalidArgument("a sum of ", values, " values for the ",
+                           flat_.shape[0],
+                           " of the trainable parameters and statistics");
   }
   pieces_ = std::move(pieces);
   return absl::OkStatus();

@@ -279,10 +279,10 @@ absl::StatusOr<std::optional<BatchInfo>> StageRunner::OwnNextBatch(
   // Fewer batches in all than it has to wait for its turn.
   const bool first = ordinal == options_.turns.Next(options_.first_batch);
   if (!batch.has_value() && first && options_.inference) return batch;
-  return absl::InternalError(absl::StrCat(
+  return Internal(
       "the data source went on with ",
       batch.has_value() ? absl::StrCat("batch ", batch->ordinal) : "nothing",
-      " where batch ", ordinal, " comes"));
+      " where batch ", ordinal, " comes");
 }
 
 absl::StatusOr<const InstructionList*> StageRunner::InstructionsFor(
@@ -408,8 +408,7 @@ absl::Status StageRunner::Execute(const Instruction& instruction,
     case Op::kUpdate:
       return Update({batch, instruction.micro_batch});
   }
-  return absl::InternalError(
-      absl::StrCat("no such instruction: ", ToText(instruction)));
+  return Internal("no such instruction: ", ToText(instruction));
 }
 
 absl::Status StageRunner::Load(const Instruction& instruction,
@@ -434,12 +433,12 @@ absl::Status StageRunner::Receive(FrameKind kind,
                             parts_.link.Receive({kind, boundary, batch.ordinal,
                                                  instruction.micro_batch}));
   if (frame.header.batch != batch) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "frame for ", ToText(instruction), " of batch ", batch.ordinal,
         " tells of another batch than the first one did: ",
         frame.header.batch.samples, " samples in ",
         frame.header.batch.micro_batches, " micro-batches, not ", batch.samples,
-        " in ", batch.micro_batches));
+        " in ", batch.micro_batches);
   }
   MeterReceive(instruction, activation, began, frame.header);
   (activation ? inputs_
@@ -483,9 +482,7 @@ absl::Status StageRunner::Backward(const Instruction& instruction,
                                    const BatchInfo& batch) {
   const Slot slot(instruction.stage, instruction.micro_batch);
   TensorList output_gradient;
-  if (instruction.stage + 1 < stages_) {
-    output_gradient = Take(gradients_, slot);
-  }
+  if (instruction.stage + 1 < stages_) output_gradient = Take(gradients_, slot);
   const ScopedPart part(parts_.time, TimePart::kBackward);
   const Instant begin = parts_.clock.Now();
   const absl::Duration cpu = ThreadCpuTime();

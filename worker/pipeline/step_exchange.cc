@@ -8,7 +8,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
@@ -124,9 +123,9 @@ absl::Status ReplicaExchange::AddParts(const BatchInfo& batch, Values gradient,
       std::memcpy(&of_peer, part->data.get(), sizeof(of_peer));
     }
     if (!IsPlausible(of_peer)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "replica ", peer, " counts ", of_peer.labels, " labels and ",
-          of_peer.losses.samples, " samples of a loss in step ", batch.step));
+      return InvalidArgument("replica ", peer, " counts ", of_peer.labels,
+                             " labels and ", of_peer.losses.samples,
+                             " samples of a loss in step ", batch.step);
     }
     total.losses.Add(of_peer.losses);
     total.labels += of_peer.labels;
@@ -180,9 +179,9 @@ absl::StatusOr<Tensor> ReplicaExchange::Receive(ReplicaFrame what,
   if (frame.header.batch == batch && frame.tensors[0].bytes() == need) {
     return std::move(frame.tensors[0]);
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "replica ", sender, " sends ", frame.tensors[0].bytes(), " bytes, need ",
-      need, ", or tells of another batch ", batch.ordinal, " than the leader"));
+      need, ", or tells of another batch ", batch.ordinal, " than the leader");
 }
 
 namespace {
@@ -287,9 +286,8 @@ absl::StatusOr<Tensor> TieExchange::Receive(FrameKind kind, const Place& place,
   PACELINE_ASSIGN_OR_RETURN(
       Frame frame, link_.Receive({kind, place.boundary, batch.ordinal, 0}));
   if (frame.header.batch != batch) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(ToText(KeyOf(frame.header)),
-                     " tells of another batch than the activations did"));
+    return InvalidArgument(ToText(KeyOf(frame.header)),
+                           " tells of another batch than the activations did");
   }
   return std::move(frame.tensors[0]);
 }

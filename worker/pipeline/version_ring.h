@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -30,9 +31,9 @@ class VersionRing {
   // Errors: FailedPrecondition  the version is gone, or more than one ahead
   absl::StatusOr<std::vector<Payload>> Use(int64_t version) {
     if (version > newest() + 1 || (version <= newest() && !Find(version))) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("version ", version, " of the weights: here are ",
-                       versions_.front().number, " to ", newest()));
+      return FailedPrecondition("version ", version,
+                                " of the weights: here are ",
+                                versions_.front().number, " to ", newest());
     }
     next_ = version;
     return LetGo();
@@ -43,9 +44,9 @@ class VersionRing {
   absl::StatusOr<int64_t> Acquire() {
     Version* version = Find(next_);
     if (version == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("a forward at version ", next_,
-                       " of the weights, but the newest is ", newest()));
+      return FailedPrecondition("a forward at version ", next_,
+                                " of the weights, but the newest is ",
+                                newest());
     }
     ++version->users;
     return version->number;

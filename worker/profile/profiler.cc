@@ -335,10 +335,10 @@ absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
           FindPrecision(spec.precision).value_or(Precision::kF32));
     };
     if (memory_bytes > 0 && needs(range.last) > memory_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("layer ", model.layers[first].name, " needs ",
-                       BytesText(needs(range.last)), ", this worker has ",
-                       BytesText(memory_bytes), ": use a smaller micro-batch"));
+      return ResourceExhausted("layer ", model.layers[first].name, " needs ",
+                               BytesText(needs(range.last)),
+                               ", this worker has ", BytesText(memory_bytes),
+                               ": use a smaller micro-batch");
     }
     while (range.last < layers &&
            (memory_bytes <= 0 || needs(range.last + 1) <= memory_bytes)) {
@@ -542,7 +542,7 @@ absl::Status Fill(const v1::MeasureOrder& order, const MeasureParts& parts,
     return cancel.status();
   }
   if (parts.prober == nullptr) {
-    return absl::UnimplementedError("this worker cannot measure");
+    return Unimplemented("this worker cannot measure");
   }
   if (order.has_link()) {
     PACELINE_ASSIGN_OR_RETURN(

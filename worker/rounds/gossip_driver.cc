@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/rpc/convert/member_convert.h"
@@ -171,7 +172,7 @@ void GossipDriver::Do(const EndExchange& action) {
     turn.theirs = std::move(offered_[{action.partner, action.step}].payload);
     if (turn.theirs == nullptr) {
       return parts_.turns.End(
-          absl::InternalError("parameters were taken that are not here"));
+          Internal("parameters were taken that are not here"));
     }
   }
   own_ = {};

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {
@@ -47,21 +47,21 @@ absl::Status GossipExchange::CheckPayload(const MemberId& from,
                                           const PayloadKey& key,
                                           size_t bytes) const {
   if (key.kind == PayloadKey::Kind::kResult) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", from.worker.value, " sends the result of step ", key.step,
-        ": members of this job gossip and agree on none"));
+    return InvalidArgument("worker ", from.worker.value,
+                           " sends the result of step ", key.step,
+                           ": members of this job gossip and agree on none");
   }
   if (key.step < 0 || key.shard != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "worker ", from.worker.value, " sends bytes of step ", key.step,
-        ", shard ", key.shard, ": parameters are shard 0 of a step that is"));
+        ", shard ", key.shard, ": parameters are shard 0 of a step that is");
   }
   const size_t expected = options_.values * sizeof(float);
   if (bytes == expected && bytes > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "worker ", from.worker.value, " sends ", bytes,
       " bytes of parameters for step ", key.step, ", where ", expected,
-      " belong: it computes another model, or in another dtype"));
+      " belong: it computes another model, or in another dtype");
 }
 
 absl::StatusOr<std::shared_ptr<RoundPayload>> GossipExchange::OnPayload(

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/round/view.h"
 #include "worker/rounds/gossip_driver.h"
 #include "worker/rounds/group_exchange.h"
@@ -30,8 +31,7 @@ class GossipExchange final : public DriverExchange<GossipDriver> {
 
   // GroupExchange.
   absl::Status Start(RoundTransport& transport) override;
-  void Stop(
-      absl::Status why = absl::CancelledError("the run has ended")) override;
+  void Stop(absl::Status why = Cancelled("the run has ended")) override;
 
   // --- Compute thread ---
 

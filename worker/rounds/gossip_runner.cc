@@ -32,7 +32,7 @@ absl::Status GossipRunner::Take(RoundTurn& turn) {
       parts_.observer.OnProgress({0, Op::kStep, 0}, batch_);
       return absl::OkStatus();
     default:
-      return absl::InternalError("no such turn in gossip");
+      return Internal("no such turn in gossip");
   }
 }
 
@@ -100,7 +100,7 @@ absl::StatusOr<StepVerdict> GossipRunner::Update(const StepFaults& faults) {
   if (!verdict.skip) {
     const absl::Status finite = CheckFinite(parts_.engine, batch_.step + 1);
     // Other members have states of their own: only this member leaves.
-    if (!finite.ok()) return absl::DataLossError(finite.message());
+    if (!finite.ok()) return DataLoss(finite.message());
   }
   return verdict;
 }
@@ -118,13 +118,13 @@ absl::Status GossipRunner::Offer(const StepFaults& faults) {
   for (const NamedTensor& each : parameters) {
     const int64_t bytes = each.tensor.bytes();
     if (bytes > end - next) {
-      return absl::InternalError("the engine has more parameters than before");
+      return Internal("the engine has more parameters than before");
     }
     std::copy_n(each.tensor.data.get(), bytes, next);
     next += bytes;
   }
   if (next != end) {
-    return absl::InternalError("the engine has fewer parameters than before");
+    return Internal("the engine has fewer parameters than before");
   }
   const absl::Span<uint8_t> bytes = own.payload->mutable_bytes();
   StepFaults spoils;

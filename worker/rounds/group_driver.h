@@ -14,10 +14,10 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/job/aggregation.h"
@@ -122,11 +122,11 @@ class GroupDriver {
     } else if (!member_->view().has_value()) {
       FollowDonor();
     } else if (member_->view()->id < group.view.id) {
-      parts_.turns.End(absl::AbortedError(absl::StrCat(
+      parts_.turns.End(Aborted(
           "view ", ViewText(group.view.id),
           " goes on without this member, which was one until view ",
           ViewText(member_->view()->id),
-          ": only another process of this worker can become one again")));
+          ": only another process of this worker can become one again"));
     }
     Settle();
   }

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/base/statistics.h"
 #include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
@@ -43,8 +44,7 @@ class GroupExchange : public RoundSink {
   // Errors: InvalidArgument  the job's aggregation rule or its numbers
   virtual absl::Status Start(RoundTransport& transport) = 0;
   // Ends all threads, and every wait with `why`.  Safe to repeat.
-  virtual void Stop(
-      absl::Status why = absl::CancelledError("the run has ended")) = 0;
+  virtual void Stop(absl::Status why = Cancelled("the run has ended")) = 0;
   // Ends only the waits, at once.
   virtual void Cancel(absl::Status why) { turns_.End(std::move(why)); }
 

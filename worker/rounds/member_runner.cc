@@ -197,10 +197,9 @@ absl::Status MemberRunner::Restore(const RoundTurn& turn) {
   PACELINE_RETURN_IF_ERROR(parts_.engine.RestoreState(layers));
   const uint64_t hash = parts_.engine.StateHash();
   if (hash != turn.state_hash) {
-    return absl::InternalError(absl::StrCat(
-        "the state after ", Counted(turn.step, "step"), " has the hash ",
-        absl::Hex(hash), " here, and ", absl::Hex(turn.state_hash),
-        " at the member that sent it"));
+    return Internal("the state after ", Counted(turn.step, "step"),
+                    " has the hash ", absl::Hex(hash), " here, and ",
+                    absl::Hex(turn.state_hash), " at the member that sent it");
   }
   applied_ = turn.step;
   parts_.on_state(applied_, /*took_over=*/true);

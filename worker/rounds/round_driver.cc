@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/cluster/eviction.h"
 #include "core/obs/log.h"
@@ -463,7 +464,7 @@ void RoundDriver::Do(const Apply& action) {
           parts_.store.FindResult(turn.step, shard.shard, shard.hash).payload);
       if (turn.sums.back() == nullptr) {
         return parts_.turns.End(
-            absl::InternalError("a result was held whose bytes are not here"));
+            Internal("a result was held whose bytes are not here"));
       }
     }
   }

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/transfer/tensor_codec.h"
 
 namespace paceline {
@@ -167,16 +167,16 @@ std::shared_ptr<RoundPayload> RoundExchange::PartMemory(const MemberId& from,
 absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
     const MemberId& from, const PayloadKey& key, size_t bytes) {
   if (key.step < 0 || key.shard < 0 || key.shard >= shape_.shards()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "worker ", from.worker.value, " sends bytes of step ", key.step,
-        ", shard ", key.shard, ": this run has ", shape_.shards(), " shards"));
+        ", shard ", key.shard, ": this run has ", shape_.shards(), " shards");
   }
   const size_t expected = shape_.bytes(key.shard);
   if (bytes != expected || bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "worker ", from.worker.value, " sends ", bytes, " bytes for shard ",
         key.shard, " of step ", key.step, ", where ", expected,
-        " belong: it computes another model, or in another codec"));
+        " belong: it computes another model, or in another codec");
   }
   const RoundTurns::State known = turns_.state();
   // Drops bytes of steps that are over or too far ahead.  Results of all later

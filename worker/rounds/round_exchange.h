@@ -32,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "worker/rounds/group_exchange.h"
 #include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_sum.h"
@@ -55,8 +56,7 @@ class RoundExchange final : public DriverExchange<RoundDriver>,
   // GroupExchange.  A part that was begun is read beyond Stop(), until
   // AwaitPartReleased().
   absl::Status Start(RoundTransport& transport) override;
-  void Stop(
-      absl::Status why = absl::CancelledError("the run has ended")) override;
+  void Stop(absl::Status why = Cancelled("the run has ended")) override;
   void Cancel(absl::Status why) override;
   MemberReport Report() const override;
 

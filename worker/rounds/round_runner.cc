@@ -28,7 +28,7 @@ absl::Status RoundRunner::Take(RoundTurn& turn) {
       exchange_.AnswerLoss(TrustedLoss(turn));
       return absl::OkStatus();
     default:
-      return absl::InternalError("no such turn in rounds");
+      return Internal("no such turn in rounds");
   }
 }
 
@@ -221,7 +221,7 @@ void RoundRunner::OnRestored(uint64_t state_hash) {
 absl::Status RoundRunner::LoadTrusted() {
   const BatchInfo batch = parts_.source.Evaluation(total_steps_);
   if (batch.micro_batches == 0) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "rule zeno asks for the loss on a trusted batch, which is drawn from "
         "the test set, and this data set has none: use another rule");
   }
@@ -260,7 +260,7 @@ absl::StatusOr<double> RoundRunner::MeanTrustedLoss() {
     sums.samples += result.loss->samples;
   }
   if (sums.samples == 0) {
-    return absl::FailedPreconditionError("the trusted batch has no labels");
+    return FailedPrecondition("the trusted batch has no labels");
   }
   return sums.loss / static_cast<double>(sums.samples);
 }

@@ -15,7 +15,6 @@
 #include "ATen/Version.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
@@ -187,8 +186,8 @@ void TorchEngine::Borrow(int layer) {
 absl::Status TorchEngine::CheckInput(const BatchInfo& batch, int micro_batch,
                                      const TensorList& input) const {
   if (micro_batch < 0 || micro_batch >= batch.micro_batches) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "micro-batch ", micro_batch, " of a batch of ", batch.micro_batches));
+    return InvalidArgument("micro-batch ", micro_batch, " of a batch of ",
+                           batch.micro_batches);
   }
   const int64_t samples =
       MicroBatchSamples(batch, options_.train.micro_batch, micro_batch);
@@ -204,7 +203,7 @@ absl::StatusOr<ForwardResult> TorchEngine::Forward(const BatchInfo& batch,
   PACELINE_RETURN_IF_ERROR(CheckInput(batch, micro_batch, input));
   const bool training = batch.phase == BatchPhase::kTrain;
   if (training && options_.inference) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "a batch of training for an engine that was made for inference");
   }
   if (!training) {
@@ -231,10 +230,10 @@ absl::Status TorchEngine::CheckNotKept(const BatchInfo& batch,
        (stash_.has_value() || kept_.begin()->first.first == batch.ordinal))) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "forward of batch ", batch.ordinal, ", micro-batch ", micro_batch,
       " while batch ", kept_.begin()->first.first,
-      " still waits for the backward of ", kept_.size(), " micro-batches"));
+      " still waits for the backward of ", kept_.size(), " micro-batches");
 }
 
 absl::StatusOr<ForwardResult> TorchEngine::Train(const BatchInfo& batch,
@@ -306,14 +305,13 @@ absl::StatusOr<TorchEngine::Kept> TorchEngine::TakeKept(
     const TensorList& output_gradient) {
   const auto found = kept_.find({batch.ordinal, micro_batch});
   if (found == kept_.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("backward of batch ", batch.ordinal, ", micro-batch ",
-                     micro_batch, " without its forward"));
+    return FailedPrecondition("backward of batch ", batch.ordinal,
+                              ", micro-batch ", micro_batch,
+                              " without its forward");
   }
   if (output_gradient.size() != gradients_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got ", output_gradient.size(), " gradient tensors, need ",
-                     gradients_.size()));
+    return InvalidArgument("got ", output_gradient.size(),
+                           " gradient tensors, need ", gradients_.size());
   }
   for (size_t i = 0; i < gradients_.size(); ++i) {
     PACELINE_RETURN_IF_ERROR(CheckTensor("gradient", output_gradient[i],
@@ -358,9 +356,9 @@ absl::Status TorchEngine::BackwardWeight(const BatchInfo& batch,
                                          int micro_batch) {
   auto node = split_.extract({batch.ordinal, micro_batch});
   if (node.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "backward of the weights of batch ", batch.ordinal, ", micro-batch ",
-        micro_batch, " without that of its input"));
+    return FailedPrecondition("backward of the weights of batch ",
+                              batch.ordinal, ", micro-batch ", micro_batch,
+                              " without that of its input");
   }
   return Guard("backward, weights", [&] {
     Split split = std::move(node.mapped());
@@ -439,17 +437,16 @@ absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
       }
     }
   }
-  return absl::NotFoundError(
-      absl::StrCat("no layer here ", owner ? "owns " : "borrows ", name));
+  return NotFound("no layer here ", owner ? "owns " : "borrows ", name);
 }
 
 absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   const bool waits = !stash_.has_value() && !kept_.empty();
   if (waits || !split_.empty() ||
       (!is_flat() && summed_samples_ != batch.samples)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the gradient of step ", batch.step, " sums ",
-                     summed_samples_, " samples, need ", batch.samples));
+    return FailedPrecondition("the gradient of step ", batch.step, " sums ",
+                              summed_samples_, " samples, need ",
+                              batch.samples);
   }
   SettleSum();
   StepReport report;
@@ -479,9 +476,8 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
 
 absl::Status TorchEngine::Apply(const StepVerdict& verdict) {
   if (!split_.empty() || (!stash_.has_value() && !kept_.empty())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("an update while ", kept_.size() + split_.size(),
-                     " micro-batches wait for backward"));
+    return FailedPrecondition("an update while ", kept_.size() + split_.size(),
+                              " micro-batches wait for backward");
   }
   const auto apply = [&](absl::Span<const Tensor> before) {
     ApplyToParameters(verdict, before);
@@ -506,9 +502,7 @@ void TorchEngine::Fold() {
     return;
   }
   for (const auto& [micro_batch, statistics] : seen_) {
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      layers_[i].Fold(statistics[i]);
-    }
+    for (size_t i = 0; i < layers_.size(); ++i) layers_[i].Fold(statistics[i]);
   }
 }
 
@@ -529,7 +523,7 @@ void TorchEngine::ApplyToParameters(const StepVerdict& verdict,
 
 absl::Status TorchEngine::UseVersion(int64_t version) {
   if (stash_.has_value()) return stash_->Use(version);
-  return absl::FailedPreconditionError("this engine keeps no versions");
+  return FailedPrecondition("this engine keeps no versions");
 }
 
 StashReading TorchEngine::Stash() const {
@@ -602,8 +596,7 @@ absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
 
 absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
   if (!kept_.empty() || !split_.empty() || summed_samples_ > 0) {
-    return absl::FailedPreconditionError(
-        "weights cannot be set in the middle of a step");
+    return FailedPrecondition("weights cannot be set in the middle of a step");
   }
   std::vector<NamedTensor> own;
   for (const TorchLayer& layer : layers_) {
@@ -622,12 +615,11 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
   const auto& [first, last] = options.layers;
   const int layers = static_cast<int>(options.model.layers.size());
   if (first < 0 || first >= last || last > layers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stage ", options.stage, " of layers [", first, ", ", last,
-                     ") of a model with ", layers, " layers"));
+    return InvalidArgument("stage ", options.stage, " of layers [", first, ", ",
+                           last, ") of a model with ", layers, " layers");
   }
   if (options.flat_gradient && options.stashes) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "an engine keeps versions or is for data parallelism, not both");
   }
   Script script;
@@ -635,10 +627,10 @@ absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
     PACELINE_ASSIGN_OR_RETURN(script, LoadScript(options.model.file));
     if (script.sha256 != options.model.file_sha256 ||
         script.children.size() != options.model.layers.size()) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           options.model.file, " has sha256 ", script.sha256,
           " on this worker, the job was submitted for ",
-          options.model.file_sha256, ": put the same file on every worker"));
+          options.model.file_sha256, ": put the same file on every worker");
     }
   }
   CountLibTorchsMemory();

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "c10/util/Exception.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -17,16 +18,16 @@ namespace paceline {
 inline absl::Status FromException(const char* what, const std::string& text) {
   // LibTorch's allocator and interpreter throw no types of their own.
   if (absl::StrContains(text, "can't allocate memory")) {
-    return absl::ResourceExhaustedError(absl::StrCat(what, ": ", text));
+    return ResourceExhausted(what, ": ", text);
   }
   // Only layers of a script are interpreted.
   if (absl::StrContains(text, "TorchScript interpreter")) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         what, ": the script of model.file cannot compute this: ", text,
         "; correct the script, or what it is given (data.shape, the "
-        "micro-batch)"));
+        "micro-batch)");
   }
-  return absl::InternalError(absl::StrCat(what, ": ", text));
+  return Internal(what, ": ", text);
 }
 
 // Runs `work`, which returns absl::Status or absl::StatusOr, and turns what it
@@ -39,7 +40,7 @@ auto Guard(const char* what, Work&& work) -> decltype(work()) {
   try {
     return std::forward<Work>(work)();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(absl::StrCat(what, ": no memory left"));
+    return ResourceExhausted(what, ": no memory left");
   } catch (const c10::Error& error) {
     return FromException(
         what, absl::StrCat("LibTorch: ", error.what_without_backtrace()));

@@ -23,7 +23,7 @@ namespace paceline {
 namespace {
 
 absl::Status Refuse(const std::string& path, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
+  return InvalidArgument(path, ": ", why);
 }
 
 // Far above any model that small machines train.
@@ -41,11 +41,11 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   const int64_t most =
       memory > 0 ? std::min(memory, kMostFileBytes) : kMostFileBytes;
   if (file->size() > most) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(path, ": it has ", file->size(),
-                     " bytes, and this worker reads at most ", most,
-                     ", since a script is in memory whole: use a smaller "
-                     "model"));
+    return ResourceExhausted(
+        path, ": it has ", file->size(),
+        " bytes, and this worker reads at most ", most,
+        ", since a script is in memory whole: use a smaller "
+        "model");
   }
   std::string bytes(file->size(), '\0');
   PACELINE_RETURN_IF_ERROR(file->ReadAt(
@@ -183,8 +183,7 @@ constexpr int64_t kSamples = 2;
 
 absl::Status DoesNot(const std::string& file, const std::string& layer,
                      const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file, ": layer ", layer, " ", what));
+  return InvalidArgument(file, ": layer ", layer, " ", what);
 }
 
 // Counts two FLOPs a multiply-add of each matrix or kernel [out, ...], once for

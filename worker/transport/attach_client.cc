@@ -29,7 +29,7 @@ AttachClient::AttachClient(AttachOptions options,
       attach_thread_("attach", [this] { AttachLoop(); }) {}
 
 AttachClient::~AttachClient() {
-  stop_.Cancel(absl::CancelledError("the worker is stopping"));
+  stop_.Cancel(Cancelled("the worker is stopping"));
   std::shared_ptr<Session> session;
   {
     SteadyLock lock(&mutex_);
@@ -157,9 +157,8 @@ absl::Status AttachClient::RunSession() {
   }
   agent_.OnDetached();
   const absl::Status status = FromGrpc(session->stream->Finish());
-  return status.ok()
-             ? absl::UnavailableError("the coordinator closed the stream")
-             : status;
+  return status.ok() ? Unavailable("the coordinator closed the stream")
+                     : status;
 }
 
 void AttachClient::OnMessage(const v1::CoordinatorMessage& message) {
@@ -234,9 +233,7 @@ void AttachClient::OnAck(int64_t sequence) {
     SteadyLock lock(&mutex_);
     const auto found = marks_.find(sequence);
     if (found == marks_.end()) return;
-    if (announced_in_ > 0 && sequence >= announced_in_) {
-      end_is_known_ = true;
-    }
+    if (announced_in_ > 0 && sequence >= announced_in_) end_is_known_ = true;
     marks = found->second;
     marks_.erase(marks_.begin(), std::next(found));
   }

@@ -71,9 +71,9 @@ absl::Status Daemon::Start() {
   if (tls.exist()) {
     PACELINE_RETURN_IF_ERROR(AtOption(origins, "tls-dir", UseTls(tls)));
   } else if (options_.worker.http_tls) {
-    return AtOption(origins, "http-tls",
-                    absl::InvalidArgumentError(
-                        "there is no certificate: join the mesh first with "
+    return AtOption(
+        origins, "http-tls",
+        InvalidArgument("there is no certificate: join the mesh first with "
                         "'paceline-worker join HOST:PORT TOKEN'"));
   }
   PACELINE_RETURN_IF_ERROR(StartGrpc());
@@ -184,7 +184,7 @@ absl::Status Daemon::StartGrpc() {
   }
   const std::vector<grpc::Service*> services = {data_plane_.service(),
                                                 round_plane_.service()};
-  absl::StatusOr<BoundServer> bound = absl::UnavailableError("not tried");
+  absl::StatusOr<BoundServer> bound = Unavailable("not tried");
   if (!options_.earlier_grpc.empty()) {
     server.listen = options_.earlier_grpc;
     bound = StartServer(server, services);
@@ -225,7 +225,7 @@ absl::Status Daemon::StartHttp() {
     const TlsFiles files(options.tls_dir);
     tls = {files.certificate, files.key, files.authority};
   }
-  absl::StatusOr<int> port = absl::UnavailableError("not tried");
+  absl::StatusOr<int> port = Unavailable("not tried");
   if (absl::StatusOr<HostPort> earlier = ParseHostPort(options_.earlier_http);
       earlier.ok()) {
     port = http_.Start(earlier->host, earlier->port, tls);

@@ -125,11 +125,11 @@ absl::Status Probe::CheckReply(const Message& reply) const {
   if (std::isfinite(reply.cpu_seconds()) && reply.cpu_seconds() >= 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("the link to ", target_.name(), " (", target_.address(),
-                   ") cannot be measured: it says that its process took ",
-                   reply.cpu_seconds(),
-                   " CPU seconds, need a finite number that is not negative"));
+  return InvalidArgument(
+      "the link to ", target_.name(), " (", target_.address(),
+      ") cannot be measured: it says that its process took ",
+      reply.cpu_seconds(),
+      " CPU seconds, need a finite number that is not negative");
 }
 
 absl::StatusOr<Transfer> Probe::Exchange(int64_t count, int32_t payload_bytes) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/errors.h"
 #include "core/os/cancel_token.h"
 #include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
@@ -67,10 +67,10 @@ class GrpcProber final : public Prober {
       const std::string& self, const v1::MeasureLink& target,
       const CancelToken& cancel) override {
     if (IsOwnAddress(target.address(), bound_, advertised_)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("cannot dial ", target.name(), " (", target.address(),
-                       "), which is the address of ", self, " itself: start ",
-                       target.name(), " with --advertise HOST:PORT"));
+      return FailedPrecondition("cannot dial ", target.name(), " (",
+                                target.address(), "), which is the address of ",
+                                self, " itself: start ", target.name(),
+                                " with --advertise HOST:PORT");
     }
     return paceline::ProbeLink(self, target, cancel);
   }

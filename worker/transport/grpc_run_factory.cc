@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
@@ -84,8 +84,8 @@ absl::Status SendSome(v1::Coordinator::Stub& stub, const Fence& fence,
   const absl::Status status = FromGrpc(writer->Finish());
   if (!status.ok()) return status;
   if (receipt.bytes() != sent) {
-    return absl::UnavailableError(absl::StrCat(
-        "the coordinator took ", receipt.bytes(), " bytes of ", sent));
+    return Unavailable("the coordinator took ", receipt.bytes(), " bytes of ",
+                       sent);
   }
   cursor = next;
   return absl::OkStatus();

@@ -38,7 +38,7 @@ absl::Status CannotWrite(const std::string& path, int error) {
   }
   // Not ResourceExhausted: that is the coordinator's word for "no worker has
   // room".
-  return absl::FailedPreconditionError(message);
+  return FailedPrecondition(message);
 }
 
 // Where an export goes.  Nothing is seen under the name of a file before
@@ -329,7 +329,7 @@ ExitCode ExportJobCommand(const CommandContext& context,
   int64_t bytes = 0;
   const auto take = [&](absl::string_view chunk) -> absl::Status {
     if (context.pauser.Sleep(absl::ZeroDuration())) {
-      return absl::CancelledError("interrupted; nothing was exported");
+      return Cancelled("interrupted; nothing was exported");
     }
     bytes += static_cast<int64_t>(chunk.size());
     return (*target)->Write(chunk);

@@ -90,7 +90,7 @@ absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
   const absl::StatusOr<v1::ListJobsResponse> jobs = client.ListJobs(1);
   if (!jobs.ok()) return jobs.status();
   if (jobs->jobs().empty()) {
-    return absl::NotFoundError(
+    return NotFound(
         "there are no jobs yet; submit one with 'paceline job submit FILE'");
   }
   return jobs->jobs(0).id();

@@ -99,7 +99,7 @@ JobSpec JobOfOneStep(const JobSpec& job, const std::string& weights) {
 }
 
 absl::Status Interrupted() {
-  return absl::CancelledError("interrupted; nothing was written");
+  return Cancelled("interrupted; nothing was written");
 }
 
 // Prints why the job waits, each time that the reason changes.

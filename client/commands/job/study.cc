@@ -400,12 +400,11 @@ class StudyRunner {
           late ? "timed out" : "interrupted", " while job ", job.id,
           " ran; it goes on: stop it with: ", context_.program, " job stop ",
           job.id);
-      return late ? absl::DeadlineExceededError(what)
-                  : absl::CancelledError(what);
+      return late ? DeadlineExceeded(what) : Cancelled(what);
     }
     job.state = JobState::kUnknown;  // its end is no news
     PACELINE_RETURN_IF_ERROR(Refresh(job));
-    return job.why.empty() ? absl::OkStatus() : absl::AbortedError(job.why);
+    return job.why.empty() ? absl::OkStatus() : Aborted(job.why);
   }
 
   // "7, 8".
@@ -647,7 +646,7 @@ absl::Status RunBench(const CommandContext& context, const JobSpec& spec,
   PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
                             LiveWorkers(context.client));
   if (live.empty()) {
-    return absl::ResourceExhaustedError(
+    return ResourceExhausted(
         "no worker is attached: start one, or wait until one is back");
   }
   bench.cases = BenchCases(options, static_cast<int>(live.size()));

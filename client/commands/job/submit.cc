@@ -483,8 +483,7 @@ absl::StatusOr<v1::SubmitJobResponse> SubmitPatiently(
         context.clock.Now() - begin + kSubmitPeriod <= kSubmitPatience;
     if (!again) return submission;
     if (context.pauser.Sleep(kSubmitPeriod)) {
-      return absl::CancelledError(
-          "interrupted; nothing is known to be submitted");
+      return Cancelled("interrupted; nothing is known to be submitted");
     }
   }
 }

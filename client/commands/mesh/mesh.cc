@@ -546,9 +546,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Failed("start " + options.arguments[0], errno);
-  if (pid == 0) {
-    RunChild(arguments.data(), log, null, ends[1], parent);
-  }
+  if (pid == 0) RunChild(arguments.data(), log, null, ends[1], parent);
   std::move(close_write_end).Invoke();
   ChildProcess child(pid);
   // exec closes the other end; a number in it says why exec failed.

@@ -599,9 +599,7 @@ ExitCode Compare(Console& console, const Clock& clock,
 
 ExitCode PlanCommand(Console& console, const Clock& clock,
                      const PlanQuestion& question, const PlanOptions& options) {
-  if (options.compare) {
-    return Compare(console, clock, question, options);
-  }
+  if (options.compare) return Compare(console, clock, question, options);
   PolicyRun run = Run(question.own_cuts ? kCuts : question.policy, question,
                       options, clock);
   const bool has_ways = question.job.has_value() &&

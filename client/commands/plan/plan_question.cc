@@ -239,7 +239,7 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
   PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
                             LiveWorkers(client));
   if (live.empty()) {
-    return absl::FailedPreconditionError(
+    return FailedPrecondition(
         "no worker is attached to plan for: start one with paceline-worker, or "
         "plan for machines you do not have with --profile FILE --machines 4x4 "
         "--bandwidth 1e10,1.25e9");

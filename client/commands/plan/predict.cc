@@ -151,9 +151,7 @@ std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
             absl::StrCat(Counted(result.measured_points, "point"), " of ",
                          Counted(result.curves, "curve"),
                          ", copies of others: ", result.copied_curves)}}));
-  if (!asked.empty()) {
-    absl::StrAppend(&text, "\n", PredictionsTable(asked));
-  }
+  if (!asked.empty()) absl::StrAppend(&text, "\n", PredictionsTable(asked));
   return text;
 }
 
@@ -197,9 +195,7 @@ absl::StatusOr<TimeQuery> ParseTimeQuery(absl::string_view text) {
                                 "' is no number"));
     }
   }
-  if (query.size_column.empty()) {
-    return error("needs a size, as elements=4096");
-  }
+  if (query.size_column.empty()) return error("needs a size, as elements=4096");
   return query;
 }
 
@@ -302,7 +298,7 @@ absl::StatusOr<std::vector<PredictedDevice>> PredictAll(
     predicted.push_back(std::move(one));
   }
   if (predicted.empty()) {
-    return absl::NotFoundError(
+    return NotFound(
         "no worker is attached and nothing was measured yet: start a worker "
         "and run 'paceline profile --model MODEL --batch B'");
   }

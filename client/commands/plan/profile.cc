@@ -176,7 +176,7 @@ absl::StatusOr<Watched> Measure(const CommandContext& context,
     absl::StatusOr<ProfileProgress> progress =
         context.client.GetProfile(started.id());
     if (absl::IsNotFound(progress.status())) {
-      return absl::AbortedError(
+      return Aborted(
           "the coordinator has restarted and forgotten this profile; what was "
           "finished is kept: start it again");
     }
@@ -240,7 +240,7 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
     wrong.push_back(absl::StrCat(problem.path, ": ", problem.why));
   }
   if (wrong.empty()) return spec;
-  return absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
+  return InvalidArgument(absl::StrJoin(wrong, "\n"));
 }
 
 absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
@@ -248,10 +248,10 @@ absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
                                             const ProfileOptions& options) {
   PACELINE_ASSIGN_OR_RETURN(Watched watched, Measure(context, spec, options));
   if (watched.end == WaitEnd::kTimedOut) {
-    return absl::DeadlineExceededError("timed out while measuring");
+    return DeadlineExceeded("timed out while measuring");
   }
   if (watched.end == WaitEnd::kInterrupted) {
-    return absl::CancelledError("interrupted while measuring");
+    return Cancelled("interrupted while measuring");
   }
   if (!watched.progress.failed.empty()) {
     return FailedPrecondition("not measured: ",
@@ -264,7 +264,7 @@ absl::Status CheckProfileOptions(const ProfileOptions& options) {
   if (!options.model.empty() || !options.job_file.empty()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
+  return InvalidArgument(
       "nothing to profile: name a model (--model MODEL --batch B) or a job "
       "(-f FILE)");
 }
@@ -360,7 +360,7 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
       ask, [&] { return progress->waiting.empty(); });
   if (!end.ok()) return absl::OkStatus();
   if (*end == WaitEnd::kInterrupted) {
-    return absl::CancelledError("interrupted; nothing was submitted");
+    return Cancelled("interrupted; nothing was submitted");
   }
   for (const std::string& note : progress->notes) {
     context.console.Note("note: ", Printable(note));
@@ -425,15 +425,14 @@ absl::Status FillInScript(const CommandContext& context,
                                        .patience = absl::ZeroDuration()},
                                       ask, take));
   if (end == WaitEnd::kTimedOut) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("gave up after ", absl::FormatDuration(*timeout),
-                     " (--timeout), ", said, "; nothing was submitted"));
+    return DeadlineExceeded("gave up after ", absl::FormatDuration(*timeout),
+                            " (--timeout), ", said, "; nothing was submitted");
   }
   if (end == WaitEnd::kInterrupted) {
-    return absl::CancelledError("interrupted; nothing was submitted");
+    return Cancelled("interrupted; nothing was submitted");
   }
   if (!progress->script.has_value()) {
-    return absl::InvalidArgumentError(Printable(
+    return InvalidArgument(Printable(
         absl::StrCat("model.file: ", absl::StrJoin(progress->failed, "; "))));
   }
   spec->model.script = *std::move(progress->script);

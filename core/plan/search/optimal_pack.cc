@@ -137,9 +137,7 @@ void GroupPacker::Pack(const GroupOrder& order, double pace_seconds,
           table_.TransferOf(slot.last, *slot.group, *right);
       slot.delay_after_seconds = after.delay;
       // This transfer is new when a group was passed over.
-      if (table_.problem().overlap && after.occupied > pace_seconds) {
-        continue;
-      }
+      if (table_.problem().overlap && after.occupied > pace_seconds) continue;
     }
     if (slot.least_first >= slot.last) break;
     int first = SmallestFirst(slot);

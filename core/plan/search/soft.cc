@@ -380,9 +380,7 @@ std::vector<WalkStage> Relaxation::Round(const std::vector<double>& logits) {
   for (int d = 0; d < devices_; ++d) {
     const double* const own = member + static_cast<size_t>(d) * choices;
     const double best = *std::max_element(own, own + choices);
-    for (int s = 0; s < stages_; ++s) {
-      leanings.push_back({best - own[s], d, s});
-    }
+    for (int s = 0; s < stages_; ++s) leanings.push_back({best - own[s], d, s});
   }
   std::ranges::stable_sort(leanings, {}, &Leaning::less);
   // First give every stage one device, those first that lose least; then every

@@ -343,9 +343,8 @@ double WalkState::Excess(const WalkStage& stage,
 WalkCost WalkState::Evaluate() {
   const PlanProblem& problem = table_.problem();
   const int stages = size();
-  for (int s = 0; s < stages; ++s) {
+  for (int s = 0; s < stages; ++s)
     if (touched_[s]) FillStage(draft_.placed[s]);
-  }
   for (int s = 0; s + 1 < stages; ++s) {
     if (touched_[s] || touched_[s + 1]) {
       draft_.after[s] = table_.TransferOf(

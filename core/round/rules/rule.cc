@@ -30,8 +30,7 @@ class MeanRule final : public WeightedRule {
 
 absl::Status CheckParts(absl::Span<const RulePart> parts) {
   if (parts.empty()) {
-    return absl::InvalidArgumentError(
-        "no part to aggregate: a round needs at least one");
+    return InvalidArgument("no part to aggregate: a round needs at least one");
   }
   int64_t room = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -76,7 +75,7 @@ absl::Status CheckFinite(absl::Span<const RulePart> parts,
                            " at value ", at,
                            ": refuse such a part where it arrives");
   }
-  return absl::InternalError("a distance between finite parts is not finite");
+  return Internal("a distance between finite parts is not finite");
 }
 
 std::vector<double> SquaredDistancesTo(

@@ -59,9 +59,7 @@ absl::StatusOr<RuleVerdict> ZenoRule::Decide(
                               loss_.After(parts[i].values, step));
     double score = present - after - rho_ * lengths[i];
     // Also a loss that fell to minus infinity: no honest step does that.
-    if (!std::isfinite(score)) {
-      score = -std::numeric_limits<double>::infinity();
-    }
+    if (!std::isfinite(score)) score = -std::numeric_limits<double>::infinity();
     verdict.scores.push_back(score);
     worse.push_back(-score);
   }

@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/mirror.h"
@@ -29,28 +28,28 @@ absl::Status CheckReason(const std::string& reason) {
         return absl::ascii_islower(c) || c == '-';
       });
   if (is_word) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "round record: a reason of ", reason.size(),
-      " bytes, need a word in lower case of at most ", kMaxReasonBytes));
+  return InvalidArgument("round record: a reason of ", reason.size(),
+                         " bytes, need a word in lower case of at most ",
+                         kMaxReasonBytes);
 }
 
 absl::Status CheckGroup(const GroupOrder& group) {
   PACELINE_RETURN_IF_ERROR(CheckView(group.view));
   for (size_t i = 0; i + 1 < group.workers.size(); ++i) {
     if (group.workers[i].id < group.workers[i + 1].id) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("group: worker ", group.workers[i + 1].id.worker.value,
-                     " stands after worker ", group.workers[i].id.worker.value,
-                     ": they come by id, each process once"));
+    return InvalidArgument(
+        "group: worker ", group.workers[i + 1].id.worker.value,
+        " stands after worker ", group.workers[i].id.worker.value,
+        ": they come by id, each process once");
   }
   for (const ViewMember& member : group.view.members) {
     const bool is_there = std::any_of(
         group.workers.begin(), group.workers.end(),
         [&member](const GroupWorker& each) { return each.id == member.id; });
     if (is_there) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("group: worker ", member.id.worker.value, " is in view ",
-                     ViewText(group.view.id), " and has no address"));
+    return InvalidArgument("group: worker ", member.id.worker.value,
+                           " is in view ", ViewText(group.view.id),
+                           " and has no address");
   }
   return absl::OkStatus();
 }
@@ -64,9 +63,9 @@ absl::Status CheckMembers(const v1::GroupOrder& proto) {
   PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   for (const v1::ViewMember& member : proto.members()) {
     if (member.share() > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("view: worker ", member.member().worker_id(),
-                     " has a share of ", member.share(), ": need one above 0"));
+    return InvalidArgument("view: worker ", member.member().worker_id(),
+                           " has a share of ", member.share(),
+                           ": need one above 0");
   }
   return absl::OkStatus();
 }
@@ -118,9 +117,8 @@ absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
   for (const v1::HashMismatch::Entry& entry : proto.mismatch().entries()) {
     PACELINE_ASSIGN_OR_RETURN(const MemberId member, FromProto(entry.member()));
     if (report.mismatch.emplace(member, entry.state_hash()).second) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("member: worker ", member.worker.value,
-                     " has two hashes in one mismatch"));
+    return InvalidArgument("member: worker ", member.worker.value,
+                           " has two hashes in one mismatch");
   }
   return report;
 }
@@ -130,8 +128,7 @@ absl::Status CheckRoundRecord(const v1::RoundRecord& record) {
       CheckProcesses("round record: skipped", record.skipped_size()));
   PACELINE_RETURN_IF_ERROR(CheckNumbers(record, /*except=*/"cosine"));
   if (!(std::abs(record.cosine()) <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("round record: a cosine of ", record.cosine()));
+    return InvalidArgument("round record: a cosine of ", record.cosine());
   }
   for (const v1::RoundRecord::Skip& skip : record.skipped()) {
     PACELINE_RETURN_IF_ERROR(CheckReason(skip.reason()));

@@ -41,6 +41,7 @@ JobSpec Defaults(const std::string& model, const std::string& data) {
 }
 
 // TakeKeys(), GiveKeys(): each key's value from a message to a struct and back.
+#include "core/base/errors.h"
 #include "core/rpc/convert/job_convert.gen.inc"
 
 // The step gate adds these up: they must be numbers that a gradient can have.
@@ -48,14 +49,14 @@ absl::Status CheckNorms(const v1::StepReport& proto) {
   for (int i = 0; i < proto.squared_norms_size(); ++i) {
     const double norm = proto.squared_norms(i);
     if (norm < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "report of stage ", proto.stage(), " step ", proto.step(),
-          ": squared_norms[", i, "] is ", norm, ", below 0"));
+      return InvalidArgument("report of stage ", proto.stage(), " step ",
+                             proto.step(), ": squared_norms[", i, "] is ", norm,
+                             ", below 0");
     }
     if (proto.finite() && !std::isfinite(norm)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "report of stage ", proto.stage(), " step ", proto.step(),
-          ": says finite, but squared_norms[", i, "] is ", norm));
+      return InvalidArgument("report of stage ", proto.stage(), " step ",
+                             proto.step(), ": says finite, but squared_norms[",
+                             i, "] is ", norm);
     }
   }
   return absl::OkStatus();
@@ -121,9 +122,9 @@ v1::StepReport ToProto(const StepReport& report) {
 
 absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
   if (proto.step() < 0 || proto.stage() < 0 || proto.samples() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("report with a negative number: step=", proto.step(),
-                     " stage=", proto.stage(), " samples=", proto.samples()));
+    return InvalidArgument("report with a negative number: step=", proto.step(),
+                           " stage=", proto.stage(),
+                           " samples=", proto.samples());
   }
   if (absl::Status status = CheckNorms(proto); !status.ok()) return status;
   return Taken<StepReport>(proto);

@@ -1,5 +1,6 @@
 #include "core/rpc/convert/json_convert.h"
 
+#include "core/base/errors.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace paceline {
@@ -30,8 +31,7 @@ std::string ToJsonLine(const google::protobuf::Message& message) {
 absl::Status FromJson(const std::string& json,
                       google::protobuf::Message& message) {
   const auto read = util::JsonStringToMessage(json, &message);
-  return read.ok() ? absl::OkStatus()
-                   : absl::InvalidArgumentError(read.ToString());
+  return read.ok() ? absl::OkStatus() : InvalidArgument(read.ToString());
 }
 
 }  // namespace paceline

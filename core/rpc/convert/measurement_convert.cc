@@ -20,17 +20,15 @@ constexpr size_t kMaxNameBytes = 1024;
 
 absl::Status CheckDevice(const v1::DeviceProfile& proto) {
   if (proto.layers().empty() || proto.layers_size() > kMaxProfiledLayers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("measurement: a profile of ", proto.layers_size(),
-                     " layers, need 1 to ", kMaxProfiledLayers));
+    return InvalidArgument("measurement: a profile of ", proto.layers_size(),
+                           " layers, need 1 to ", kMaxProfiledLayers);
   }
   PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   if (proto.cpu_share() == 0 || proto.micro_batch() < 1 ||
       proto.threads() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("measurement: cpu_share ", proto.cpu_share(),
-                     ", micro_batch ", proto.micro_batch(), ", threads ",
-                     proto.threads(), ", all must be above 0"));
+    return InvalidArgument("measurement: cpu_share ", proto.cpu_share(),
+                           ", micro_batch ", proto.micro_batch(), ", threads ",
+                           proto.threads(), ", all must be above 0");
   }
   return absl::OkStatus();
 }
@@ -59,9 +57,8 @@ v1::LinkMeasurement ToProto(const LinkMeasurement& link) {
 absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
   PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("measurement: a link from ", proto.from(), " to ",
-                     proto.to(), " of 0 bytes/s, or to itself"));
+    return InvalidArgument("measurement: a link from ", proto.from(), " to ",
+                           proto.to(), " of 0 bytes/s, or to itself");
   }
   auto link = Taken<LinkMeasurement>(proto);
   link.error = ToUtf8(link.error, kMaxStatusMessageBytes);
@@ -72,7 +69,7 @@ absl::Status CheckMeasureOrder(const v1::MeasureOrder& order) {
   if (order.what_case() != v1::MeasureOrder::WHAT_NOT_SET) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
+  return InvalidArgument(
       "an order to measure that names neither layers nor a link nor files");
 }
 
@@ -80,9 +77,8 @@ absl::Status CheckMeasurement(const v1::Measurement& measurement) {
   constexpr int32_t kLastCode =
       static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
   if (measurement.error_code() < 0 || measurement.error_code() > kLastCode) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("measurement ", measurement.id(), ": no such code ",
-                     measurement.error_code()));
+    return InvalidArgument("measurement ", measurement.id(), ": no such code ",
+                           measurement.error_code());
   }
   PACELINE_RETURN_IF_ERROR(
       CheckSize(absl::StrCat("measurement ", measurement.id(), ": links"),

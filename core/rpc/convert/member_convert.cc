@@ -12,14 +12,12 @@ namespace paceline {
 
 absl::Status CheckCount(absl::string_view what, int64_t value, int64_t most) {
   if (value >= 0 && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " is ", value, ", need 0 to ", most));
+  return InvalidArgument(what, " is ", value, ", need 0 to ", most);
 }
 
 absl::Status CheckSize(absl::string_view what, int64_t size, int64_t most) {
   if (size <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": got ", size, ", need 0 to ", most));
+  return InvalidArgument(what, ": got ", size, ", need 0 to ", most);
 }
 
 namespace {
@@ -31,10 +29,9 @@ absl::Status CheckMember(const v1::GroupMember& member) {
   if (member.worker_id() >= 1 && member.incarnation() != 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("member of a group: worker ", member.worker_id(),
-                   ", incarnation ", member.incarnation(),
-                   ": need a worker of at least 1 and an incarnation"));
+  return InvalidArgument("member of a group: worker ", member.worker_id(),
+                         ", incarnation ", member.incarnation(),
+                         ": need a worker of at least 1 and an incarnation");
 }
 
 // Whether a process is not named that must be.
@@ -77,9 +74,8 @@ absl::Status CheckField(const Message& message, const FieldDescriptor& field,
       const double value = list ? values.GetRepeatedDouble(message, &field, i)
                                 : values.GetDouble(message, &field);
       if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrCat(name(), " is ", value,
-                       ", need a finite number that is not negative"));
+      return InvalidArgument(name(), " is ", value,
+                             ", need a finite number that is not negative");
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return CheckNumbers(list ? values.GetRepeatedMessage(message, &field, i)

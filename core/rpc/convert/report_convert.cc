@@ -101,22 +101,21 @@ absl::Status CheckRun(const v1::RunState& run) {
   PACELINE_RETURN_IF_ERROR(CheckUnreadable(run.unreadable().test()));
   if (run.phase() == v1::RunState::PHASE_UNSPECIFIED ||
       !v1::RunState::Phase_IsValid(run.phase())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("run state: phase ", static_cast<int>(run.phase()),
-                     " does not exist, need 1 to ",
-                     static_cast<int>(v1::RunState::Phase_MAX)));
+    return InvalidArgument("run state: phase ", static_cast<int>(run.phase()),
+                           " does not exist, need 1 to ",
+                           static_cast<int>(v1::RunState::Phase_MAX));
   }
   if (run.job() < 1 || run.attempt() < 0 || run.attempt() > kMostAttempts ||
       run.step() < 0 || run.steps() < 0 || run.samples() < 0 ||
       run.total_samples() < 0 || run.names().files() < 0 ||
       run.names().class_names() < 0 || run.error_code() < 0 ||
       run.error_code() > 16) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "run state: job, attempt, step, steps, samples, total_samples, names "
         "or error_code is out of range: ",
         run.job(), ", ", run.attempt(), ", ", run.step(), ", ", run.steps(),
         ", ", run.samples(), ", ", run.total_samples(), ", ",
-        run.names().ShortDebugString(), ", ", run.error_code()));
+        run.names().ShortDebugString(), ", ", run.error_code());
   }
   return absl::OkStatus();
 }
@@ -126,17 +125,17 @@ absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
     if (step.step() >= 1 && step.samples() >= 0 && step.loss_samples() >= 0) {
       continue;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "record of step ", step.step(), " with ", step.samples(), " samples, ",
         step.loss_samples(),
         " of them in its loss: need a step of at least 1 and samples of at "
-        "least 0"));
+        "least 0");
   }
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
     if (evaluation.step() >= 0 && evaluation.samples() >= 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("evaluation after step ", evaluation.step(), " with ",
-                     evaluation.samples(), " samples: need neither below 0"));
+    return InvalidArgument("evaluation after step ", evaluation.step(),
+                           " with ", evaluation.samples(),
+                           " samples: need neither below 0");
   }
   return absl::OkStatus();
 }
@@ -189,17 +188,17 @@ namespace {
 absl::Status CheckCut(const v1::Cut& proto) {
   if (proto.attempt() < 0 || proto.attempt() > kMostAttempts ||
       proto.step() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "a cut at step ", proto.step(), " of attempt ", proto.attempt(),
-        ", need steps of at least 0 and attempts of 0 to ", kMostAttempts));
+        ", need steps of at least 0 and attempts of 0 to ", kMostAttempts);
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckLayers(const v1::LayerRange& proto) {
   if (proto.first() < 0 || proto.last() <= proto.first()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pieces of layers [", proto.first(), ", ", proto.last(), ")"));
+    return InvalidArgument("pieces of layers [", proto.first(), ", ",
+                           proto.last(), ")");
   }
   return absl::OkStatus();
 }
@@ -293,9 +292,8 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
     int64_t newest = 0;
     for (const AttemptRow& row : rule.rows) {
       if (row.attempt <= newest) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("order: attempt ", row.attempt, " of job ", job.value,
-                         " stands behind attempt ", newest));
+        return InvalidArgument("order: attempt ", row.attempt, " of job ",
+                               job.value, " stands behind attempt ", newest);
       }
       newest = row.attempt;
     }
@@ -324,9 +322,8 @@ absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {
   int next = 0;
   for (const v1::StagePlacement& stage : proto.stages()) {
     if (stage.stage() != next && (next == 0 || stage.stage() != next - 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("order: stage ", stage.stage(), " stands where stage ",
-                       next, " comes next"));
+      return InvalidArgument("order: stage ", stage.stage(),
+                             " stands where stage ", next, " comes next");
     }
     next = stage.stage() + 1;
   }
@@ -341,9 +338,8 @@ absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
   // As many as a model's description may have.
   constexpr int kMostLayers = 4096;
   if (proto.to() != self.value || proto.to() == 0) {
-    return absl::AbortedError(absl::StrCat("pieces are asked of process ",
-                                           proto.to(),
-                                           ", but another one runs here"));
+    return Aborted("pieces are asked of process ", proto.to(),
+                   ", but another one runs here");
   }
   PieceWish wish;
   wish.job = JobId{proto.job()};

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/member_convert.h"
 #include "core/rpc/convert/mirror.h"
@@ -36,9 +35,9 @@ absl::Status Check(const v1::ShardResult& shard) {
   PACELINE_RETURN_IF_ERROR(
       CheckSize("arrivals", shard.arrivals_us_size(), kMaxRoundMembers));
   if (shard.divisor() == 0 && !shard.is_void()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "shard ", shard.shard(),
-        " is to be divided by 0 and not void: need a divisor of at least 1"));
+        " is to be divided by 0 and not void: need a divisor of at least 1");
   }
   MemberId last;
   for (const v1::Contributor& each : shard.contributors()) {
@@ -46,10 +45,10 @@ absl::Status Check(const v1::ShardResult& shard) {
                                         each.samples(), kMaxRoundSamples));
     PACELINE_ASSIGN_OR_RETURN(const MemberId member, FromProto(each.member()));
     if (member <= last) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "contributors of shard ", shard.shard(),
-          " are not in ascending order: worker ", member.worker.value,
-          " after worker ", last.worker.value));
+      return InvalidArgument("contributors of shard ", shard.shard(),
+                             " are not in ascending order: worker ",
+                             member.worker.value, " after worker ",
+                             last.worker.value);
     }
     last = member;
   }
@@ -65,9 +64,8 @@ absl::Status Check(const v1::RoundResult& result) {
     PACELINE_RETURN_IF_ERROR(Check(result.shards(i)));
     // They are looked up by number.
     if (result.shards(i).shard() == i) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("result of step ", result.step(), ": shard ",
-                     result.shards(i).shard(), " in place ", i));
+    return InvalidArgument("result of step ", result.step(), ": shard ",
+                           result.shards(i).shard(), " in place ", i);
   }
   return absl::OkStatus();
 }
@@ -79,9 +77,8 @@ absl::Status Check(const v1::ParameterAnswer& answer) {
       answer.verdict() <= v1::ParameterAnswer::VERDICT_BEHIND) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("verdict ", static_cast<int>(answer.verdict()),
-                   " on parameters, need 1 to 6"));
+  return InvalidArgument("verdict ", static_cast<int>(answer.verdict()),
+                         " on parameters, need 1 to 6");
 }
 
 // --- bodies ------------------------------------------------------------------
@@ -136,7 +133,7 @@ absl::StatusOr<Body> BodyOf(const v1::RoundMessage& proto) {
     case v1::RoundMessage::BODY_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(
+  return InvalidArgument(
       "a round's message without a body, or of a kind that this version does "
       "not know");
 }

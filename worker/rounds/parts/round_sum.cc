@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/transfer/checksum.h"
@@ -261,14 +260,13 @@ absl::Status RoundSum::TakeParts(const SumRequest& request,
       }
     }
     if (part == nullptr || !part->payload->complete()) {
-      return absl::InternalError(absl::StrCat("the part of worker ",
-                                              contributor.member.worker.value,
-                                              " is not here"));
+      return Internal("the part of worker ", contributor.member.worker.value,
+                      " is not here");
     }
     if (!LookAt(*part)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the part of worker ", contributor.member.worker.value,
-                       " holds NaN or infinity"));
+      return InvalidArgument("the part of worker ",
+                             contributor.member.worker.value,
+                             " holds NaN or infinity");
     }
     combination.parts.push_back(std::move(part));
     combination.samples.push_back(contributor.samples);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/errors.h"
+
 namespace paceline {
 
 void WriteResult(const RoundTurn& turn, const RoundShape& shape,
@@ -154,7 +156,7 @@ bool LossRequests::IsSettled() const {
 absl::StatusOr<double> LossRequests::Ask(absl::Span<const float> direction,
                                          double step) {
   const absl::Status over =
-      absl::CancelledError("the round for which the loss was asked is over");
+      Cancelled("the round for which the loss was asked is over");
   RoundTurn turn;
   turn.kind = RoundTurn::Kind::kLoss;
   turn.direction = direction;

@@ -70,9 +70,9 @@ class PieceReader {
     if (received_ < piece_->size) return PiecePtr();
     const std::shared_ptr<StoredPiece> whole = std::move(piece_);
     if (HashBytes(whole->bytes()) != whole->checksum) {
-      return absl::DataLossError(absl::StrCat(
-          "layer ", whole->piece.layer, " of ", CutText(whole->piece.cut),
-          ": the checksum of its ", whole->size, " bytes is wrong"));
+      return DataLoss("layer ", whole->piece.layer, " of ",
+                      CutText(whole->piece.cut), ": the checksum of its ",
+                      whole->size, " bytes is wrong");
     }
     taken_.insert(whole->piece.layer);
     return PiecePtr(whole);
@@ -85,12 +85,11 @@ class PieceReader {
   // Called when the call ended with OK.
   // Errors: DataLoss  a piece is missing
   absl::Status CheckEnd() const {
-    if (ask_.follows) return absl::UnavailableError("the stream has ended");
+    if (ask_.follows) return Unavailable("the stream has ended");
     for (const LayerRange& range : ask_.layers) {
       for (int layer = range.first; layer < range.last; ++layer) {
         if (taken_.contains(layer)) continue;
-        return absl::DataLossError(
-            absl::StrCat("the answer ends without layer ", layer));
+        return DataLoss("the answer ends without layer ", layer);
       }
     }
     return absl::OkStatus();
@@ -104,9 +103,8 @@ class PieceReader {
   absl::Status Check(const v1::PieceChunk& chunk) const {
     const Piece id = IdOf(chunk);
     const auto wrong = [&](auto... what) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a piece of layer ", id.layer, " of ", CutText(id.cut),
-                       " ", what...));
+      return InvalidArgument("a piece of layer ", id.layer, " of ",
+                             CutText(id.cut), " ", what...);
     };
     const bool wanted =
         ask_.follows ? id.cut.attempt == ask_.cut.attempt && id.cut.step >= 0
@@ -545,12 +543,11 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
                        [&g](const auto& entry) ABSL_NO_THREAD_SAFETY_ANALYSIS {
                          return !g.found.contains(entry.first);
                        });
-      end = absl::UnavailableError(
-          absl::StrCat("no source is left for layer ", missing->first, " of ",
-                       CutText(want.cut), " of job ", want.job.value,
-                       g.last_error.ok()
-                           ? ""
-                           : absl::StrCat(" (", g.last_error.ToString(), ")")));
+      end = Unavailable("no source is left for layer ", missing->first, " of ",
+                        CutText(want.cut), " of job ", want.job.value,
+                        g.last_error.ok()
+                            ? ""
+                            : absl::StrCat(" (", g.last_error.ToString(), ")"));
       break;
     }
     g.mutex.AwaitFor(absl::Condition(&g.changed), kGatherPoll);

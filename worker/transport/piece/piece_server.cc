@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/os/steady_wait.h"
@@ -34,7 +33,7 @@ absl::StatusOr<PieceWish> ReadWish(const grpc::ByteBuffer& bytes,
   v1::PieceRequest request;
   if (!grpc::SerializationTraits<v1::PieceRequest>::Deserialize(&copy, &request)
            .ok()) {
-    return absl::InvalidArgumentError("not a request for pieces");
+    return InvalidArgument("not a request for pieces");
   }
   return FromProto(request, self);
 }
@@ -46,9 +45,8 @@ absl::StatusOr<std::deque<PiecePtr>> FindCut(const PieceStore& store,
     for (int layer = range.first; layer < range.last; ++layer) {
       found.push_back(store.Find(wish.job, {wish.cut, layer}));
       if (found.back() != nullptr) continue;
-      return absl::NotFoundError(
-          absl::StrCat("layer ", layer, " of ", CutText(wish.cut), " of job ",
-                       wish.job.value, " is not held here"));
+      return NotFound("layer ", layer, " of ", CutText(wish.cut), " of job ",
+                      wish.job.value, " is not held here");
     }
   }
   return found;
@@ -127,7 +125,7 @@ class PieceServer::Stream final
         wish_, ReadWish(request, server_->shared_->options.incarnation));
     Listener::OnKnown(peer);
     if (server_->store_ == nullptr) {
-      return absl::NotFoundError("this worker holds no pieces");
+      return NotFound("this worker holds no pieces");
     }
     PACELINE_ASSIGN_OR_RETURN(place_, server_->places_.Enter(peer));
     if (wish_.follows) return absl::OkStatus();
@@ -135,8 +133,8 @@ class PieceServer::Stream final
                               FindCut(*server_->store_, wish_));
     const auto size = static_cast<int64_t>(cut.front()->size);
     if (wish_.offset > 0 && wish_.offset >= size) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a piece of ", size, " bytes has none from ", wish_.offset, " on"));
+      return InvalidArgument("a piece of ", size, " bytes has none from ",
+                             wish_.offset, " on");
     }
     absl::MutexLock lock(&mutex_);
     offset_ = wish_.offset;
@@ -193,12 +191,12 @@ class PieceServer::Stream final
       const bool ending = state_ == State::kEnding;
       state_ = State::kIdle;
       if (ending || !ok) {
-        return EndLocked(ending ? end_ : absl::CancelledError("a write broke"));
+        return EndLocked(ending ? end_ : Cancelled("a write broke"));
       }
     }
     Pump();
   }
-  void OnCancel() override { End(absl::CancelledError("the caller has left")); }
+  void OnCancel() override { End(Cancelled("the caller has left")); }
   void OnDone() override {
     std::shared_ptr<Stream> self;
     {
@@ -266,7 +264,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PieceServer::Accept(
     refused = shut_down_;
     streams_.insert(stream);
   }
-  if (refused) stream->End(absl::UnavailableError("the worker is stopping"));
+  if (refused) stream->End(Unavailable("the worker is stopping"));
   stream->Pump();
   return stream.get();
 }
@@ -285,7 +283,7 @@ void PieceServer::Shutdown() {
   }
   if (listener_ >= 0) store_->Unlisten(listener_);
   for (const auto& stream : streams) {
-    stream->End(absl::UnavailableError("the worker is stopping"));
+    stream->End(Unavailable("the worker is stopping"));
   }
 }
 

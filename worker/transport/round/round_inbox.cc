@@ -49,10 +49,10 @@ absl::Status RoundInbox::TakeChunk(absl::Span<const ByteSpan> slices,
   }
   const FrameHeader& header = layout.header;
   if (header.chunk_bytes != static_cast<int64_t>(payload->chunk_bytes())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the ", Text(key), " comes in chunks of ", header.chunk_bytes,
-        " bytes, need ", payload->chunk_bytes(),
-        ": its sender runs another version of Paceline"));
+    return InvalidArgument("the ", Text(key), " comes in chunks of ",
+                           header.chunk_bytes, " bytes, need ",
+                           payload->chunk_bytes(),
+                           ": its sender runs another version of Paceline");
   }
   if (payload->IsReady(header.chunk)) {
     ++counters_.frames_dropped_duplicate;
@@ -61,9 +61,9 @@ absl::Status RoundInbox::TakeChunk(absl::Span<const ByteSpan> slices,
   const uint64_t hash =
       CopyAndHash(slices, layout.data->offset, payload->chunk(header.chunk));
   if (hash != layout.checksum) {
-    return absl::DataLossError(absl::StrCat(
+    return DataLoss(
         "chunk ", header.chunk, " of the ", Text(key),
-        " has another checksum than its sender said: send it again"));
+        " has another checksum than its sender said: send it again");
   }
   payload->MarkReady(header.chunk, hash);
   return absl::OkStatus();
@@ -74,8 +74,8 @@ absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
                                      const FrameHeader& header) {
   v1::RoundMessage proto;
   if (!proto.ParseFromString(CopyBytes(slices, range.offset, range.bytes))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a message of ", range.bytes, " bytes that is no message of a round"));
+    return InvalidArgument("a message of ", range.bytes,
+                           " bytes that is no message of a round");
   }
   PACELINE_ASSIGN_OR_RETURN(RoundMessage message,
                             FromProto(proto, header.fence.attempt, from_));
@@ -85,8 +85,8 @@ absl::Status RoundInbox::TakeMessage(absl::Span<const ByteSpan> slices,
     PACELINE_RETURN_IF_ERROR(CheckDropped(key));
     PACELINE_ASSIGN_OR_RETURN(payload, Find(key, header.payload_bytes));
     if (payload != nullptr && !payload->complete()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a message before the bytes that belong to it, the ", Text(key)));
+      return InvalidArgument(
+          "a message before the bytes that belong to it, the ", Text(key));
     }
   }
   sink_.OnMessage(std::move(message), std::move(payload));
@@ -103,8 +103,8 @@ absl::Status RoundInbox::CheckDropped(const PayloadKey& of) {
     PACELINE_ASSIGN_OR_RETURN(const std::shared_ptr<RoundPayload> payload,
                               Find(key, incoming.bytes));
     if (payload == nullptr || payload->complete()) continue;
-    return absl::AbortedError(absl::StrCat(
-        "the ", Text(key), " came too early and was dropped: send it again"));
+    return Aborted("the ", Text(key),
+                   " came too early and was dropped: send it again");
   }
   return absl::OkStatus();
 }
@@ -115,14 +115,12 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
   const auto found = payloads_.find(key);
   if (found != payloads_.end()) {
     if (found->second.bytes != bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the ", Text(key), " has ", bytes,
-                       " bytes now, and had ", found->second.bytes));
+      return InvalidArgument("the ", Text(key), " has ", bytes,
+                             " bytes now, and had ", found->second.bytes);
     }
     if (found->second.payload != nullptr) return found->second.payload;
   } else if (payloads_.size() >= kMostPayloads) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("more than ", kMostPayloads, " payloads at a time"));
+    return InvalidArgument("more than ", kMostPayloads, " payloads at a time");
   }
   PACELINE_ASSIGN_OR_RETURN(
       std::shared_ptr<RoundPayload> payload,

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/round_convert.h"
 
@@ -12,10 +11,9 @@ namespace paceline {
 
 absl::Status CheckIsMeant(const MemberId& meant, const MemberId& self) {
   if (meant == self) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("this process is not the one of worker ", meant.worker.value,
-                   " that is meant: incarnation ", meant.incarnation.value,
-                   ", here is ", self.incarnation.value));
+  return NotFound("this process is not the one of worker ", meant.worker.value,
+                  " that is meant: incarnation ", meant.incarnation.value,
+                  ", here is ", self.incarnation.value);
 }
 
 RoundRun::RoundRun(const Fence& fence, const MemberId& self, RoundSink& sink,
@@ -72,7 +70,7 @@ void RoundRun::SetPeers(const std::vector<GroupWorker>& peers) {
   }
   for (const auto& stream : gone) stream->Close();
   for (const auto& stream : ended) {
-    stream->End(absl::AbortedError("the sender is no member of this group"));
+    stream->End(Aborted("the sender is no member of this group"));
   }
   for (const auto& stream : added) stream->Start();
   for (const auto& stream : resumed) ResumeSoon(stream);
@@ -142,7 +140,7 @@ void RoundRun::Close() {
   for (const auto& [id, peer] : peers) peer->Close();
   for (const auto& [id, sender] : senders) {
     if (sender->stream == nullptr) continue;
-    sender->stream->End(absl::AbortedError("this run is over here"));
+    sender->stream->End(Aborted("this run is over here"));
   }
   // They will find no run, or the next one.
   for (const auto& stream : held) ResumeSoon(stream);
@@ -186,23 +184,22 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
   std::shared_ptr<InboundStream> replaced;
   const absl::Cleanup end_replaced = [&replaced] {
     if (replaced == nullptr) return;
-    replaced->End(absl::AbortedError("another stream of this sender came"));
+    replaced->End(Aborted("another stream of this sender came"));
   };
   Taking taking;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_) return absl::AbortedError("this run is over here");
+    if (closed_) return Aborted("this run is over here");
     if (const auto known = streams_.find(stream);
         known != streams_.end() && known->second != from) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a stream of worker ", known->second.worker.value,
-                       " with a frame of worker ", from.worker.value,
-                       " or of another "
-                       "incarnation of it"));
+      return InvalidArgument("a stream of worker ", known->second.worker.value,
+                             " with a frame of worker ", from.worker.value,
+                             " or of another "
+                             "incarnation of it");
     }
     if (peers_.find(from) == peers_.end()) {
       if (streams_.find(stream) != streams_.end()) {
-        return absl::AbortedError("the sender is no member of this group");
+        return Aborted("the sender is no member of this group");
       }
       held_.insert(stream);
       return taking;
@@ -214,7 +211,7 @@ absl::StatusOr<RoundRun::Taking> RoundRun::BeginTake(
     }
     if (sender->stream != stream) {
       if (streams_.count(stream) > 0) {
-        return absl::AbortedError("another stream of this sender came later");
+        return Aborted("another stream of this sender came later");
       }
       if (sender->busy) {
         replaced = std::exchange(sender->waiting, stream);

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/job_convert.h"
@@ -50,7 +49,7 @@ class ReportReactor final : public grpc::ServerUnaryReactor {
 
  private:
   void OnCancel() override {
-    waiting_->Answer(absl::CancelledError("the stage has left"));
+    waiting_->Answer(Cancelled("the stage has left"));
   }
   void OnDone() override { delete this; }
 
@@ -140,8 +139,7 @@ absl::Status DataPlane::State::OpenGate(const Fence& fence,
                                         const GateOptions& gate) {
   const auto [verdict, run] = Decide(fence);
   if (run == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("no run is open for ", ToText(fence)));
+    return FailedPrecondition("no run is open for ", ToText(fence));
   }
   return AsState(*run).gate().Open(gate);
 }
@@ -170,8 +168,7 @@ absl::StatusOr<int64_t> DataPlane::State::FrameBytesOf(
   PACELINE_ASSIGN_OR_RETURN(const FrameLayout layout, ParseFirstChunk(message));
   const auto [verdict, run] = Decide(layout.header.fence);
   if (run == nullptr) {
-    return absl::AbortedError(absl::StrCat(ToText(layout.header.fence),
-                                           " is not open on this worker"));
+    return Aborted(ToText(layout.header.fence), " is not open on this worker");
   }
   PACELINE_RETURN_IF_ERROR(
       AsState(*run).CheckIncoming(stream, layout.header).status());
@@ -188,11 +185,10 @@ void DataPlane::State::Report(const v1::StepReport& report,
   const auto [verdict, run] = Decide(fence);
   switch (verdict) {
     case FenceVerdict::kHoldNewer:
-      return answer(absl::FailedPreconditionError(
-          absl::StrCat("no order for ", ToText(fence), " has come yet")));
+      return answer(
+          FailedPrecondition("no order for ", ToText(fence), " has come yet"));
     case FenceVerdict::kDropOlder:
-      return answer(absl::AbortedError(
-          absl::StrCat(ToText(fence), " is over on this worker")));
+      return answer(Aborted(ToText(fence), " is over on this worker"));
     case FenceVerdict::kAccept:
       return AsState(*run).gate().Report(*parsed, std::move(answer));
   }

@@ -4,8 +4,8 @@
 #include <functional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/job_convert.h"
@@ -157,11 +157,11 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
       missing_ = 0;
     } else if (broken_since_.has_value() &&
                clock_.Now() - *broken_since_ >= shared_->options.reach) {
-      verdict_ = absl::UnavailableError(absl::StrCat(
+      verdict_ = Unavailable(
           "worker ", first_.worker.value, " at ", first_.address,
           ", which has the first stage, could not be reached for ",
           absl::FormatDuration(shared_->options.reach), " (", status.message(),
-          "): its --advertise must be an address that every worker can dial"));
+          "): its --advertise must be an address that every worker can dial");
       missing_ = 0;
     } else {
       shared_->timers.RunAfter(question.backoff,
@@ -214,7 +214,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
   size_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Question> questions_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<StepVerdict> verdict_ ABSL_GUARDED_BY(mutex_) =
-      absl::UnknownError("no answer");
+      Unknown("no answer");
 };
 
 RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
@@ -229,12 +229,12 @@ RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
 
 absl::Status RunGate::Open(const GateOptions& options) {
   if (!holds_first_stage()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", self_.value, " does not hold the first stage, ",
-                     "worker ", first_.worker.value, " does"));
+    return InvalidArgument("worker ", self_.value,
+                           " does not hold the first stage, ", "worker ",
+                           first_.worker.value, " does");
   }
   absl::MutexLock lock(&mutex_);
-  if (gate_ != nullptr) return absl::AlreadyExistsError("the gate is open");
+  if (gate_ != nullptr) return AlreadyExists("the gate is open");
   gate_ = std::make_shared<SharedStepGate>(options.train, options.total_steps,
                                            replicas_, options.first_step);
   local_ = MakeLocalGateClient(gate_);
@@ -243,9 +243,8 @@ absl::Status RunGate::Open(const GateOptions& options) {
 
 void RunGate::Report(const StepReport& report, SharedStepGate::Answer answer) {
   if (!holds_first_stage()) {
-    answer(absl::InvalidArgumentError(
-        absl::StrCat("the first stage is on worker ", first_.worker.value,
-                     ", this is ", self_.value)));
+    answer(InvalidArgument("the first stage is on worker ", first_.worker.value,
+                           ", this is ", self_.value));
     return;
   }
   std::shared_ptr<SharedStepGate> gate;
@@ -256,13 +255,13 @@ void RunGate::Report(const StepReport& report, SharedStepGate::Answer answer) {
   if (gate != nullptr) {
     gate->Report(report, std::move(answer));
   } else {
-    answer(absl::FailedPreconditionError("the gate is not open yet"));
+    answer(FailedPrecondition("the gate is not open yet"));
   }
 }
 
 absl::StatusOr<StepVerdict> RunGate::Decide(
     const std::vector<StepReport>& reports) {
-  if (reports.empty()) return absl::InvalidArgumentError("no report");
+  if (reports.empty()) return InvalidArgument("no report");
   return holds_first_stage() ? DecideHere(reports) : DecideThere(reports);
 }
 
@@ -306,14 +305,14 @@ std::optional<BrokenLink> RunGate::broken() const {
 }
 
 void RunGate::Close() {
-  Cancel(absl::CancelledError("the run was closed"));
+  Cancel(Cancelled("the run was closed"));
   std::shared_ptr<SharedStepGate> gate;
   {
     absl::MutexLock lock(&mutex_);
     gate = gate_;
   }
   if (gate != nullptr) {
-    gate->Cancel(absl::AbortedError("the first stage has closed the run"));
+    gate->Cancel(Aborted("the first stage has closed the run"));
   }
 }
 

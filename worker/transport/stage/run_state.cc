@@ -17,9 +17,8 @@ constexpr int64_t kStagedBytes = 256 << 10;
 
 absl::Status NoBoundary(absl::string_view what, FrameKind kind,
                         int32_t boundary) {
-  return absl::NotFoundError(absl::StrCat("no ", FrameKindName(kind), " ", what,
-                                          " at boundary ", boundary,
-                                          " of this worker"));
+  return NotFound("no ", FrameKindName(kind), " ", what, " at boundary ",
+                  boundary, " of this worker");
 }
 
 // A worker that shares a stage must hold no other stage: then replicas alone
@@ -39,13 +38,11 @@ absl::Status CheckReplicas(const RunWiring& wiring) {
     shared = shared || replicas > 1;
   }
   if (held == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", wiring.self.value, " holds no stage"));
+    return InvalidArgument("worker ", wiring.self.value, " holds no stage");
   }
   if (shared && held > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", wiring.self.value,
-                     " is a replica of a stage and holds another one"));
+    return InvalidArgument("worker ", wiring.self.value,
+                           " is a replica of a stage and holds another one");
   }
   return absl::OkStatus();
 }
@@ -56,9 +53,8 @@ absl::Status CheckWiring(const RunWiring& wiring) {
   PACELINE_RETURN_IF_ERROR(CheckBounds(wiring.bounds, wiring.stages.size()));
   PACELINE_RETURN_IF_ERROR(CheckReplicas(wiring));
   if (wiring.boundaries.size() != wiring.stages.size() - 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shapes of ", wiring.boundaries.size(),
-                     " boundaries, need ", wiring.stages.size() - 1));
+    return InvalidArgument("shapes of ", wiring.boundaries.size(),
+                           " boundaries, need ", wiring.stages.size() - 1);
   }
   const auto stages = static_cast<int>(wiring.stages.size());
   for (const Tie& tie : wiring.ties) {
@@ -66,13 +62,12 @@ absl::Status CheckWiring(const RunWiring& wiring) {
         tie.user_stage < stages) {
       continue;
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", tie.parameter, " is tied between stages ",
-                     tie.owner_stage, " and ", tie.user_stage, " of ", stages));
+    return InvalidArgument("parameter ", tie.parameter,
+                           " is tied between stages ", tie.owner_stage, " and ",
+                           tie.user_stage, " of ", stages);
   }
   if (wiring.micro_batch < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("micro-batches of ", wiring.micro_batch, " samples"));
+    return InvalidArgument("micro-batches of ", wiring.micro_batch, " samples");
   }
   return absl::OkStatus();
 }
@@ -186,10 +181,10 @@ absl::Status RunState::CheckRoute(const FrameHeader& header) const {
   if (from == header.route && to == OwnReplica(ends.to)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the ", ToText(key), " goes from replica ", from, " of stage ", ends.from,
-      " to replica ", to, " of stage ", ends.to, ", but came from ",
-      header.route, " to ", OwnReplica(ends.to)));
+  return InvalidArgument("the ", ToText(key), " goes from replica ", from,
+                         " of stage ", ends.from, " to replica ", to,
+                         " of stage ", ends.to, ", but came from ",
+                         header.route, " to ", OwnReplica(ends.to));
 }
 
 bool RunState::Sends(FrameKind kind, int32_t boundary) const {
@@ -235,7 +230,7 @@ absl::StatusOr<absl::Duration> RunState::AwaitRoom(int32_t boundary,
 }
 
 std::vector<std::weak_ptr<StageOutbound>> RunState::Close() {
-  End(absl::CancelledError("the run was closed"), /*linger=*/true);
+  End(Cancelled("the run was closed"), /*linger=*/true);
   std::vector<std::weak_ptr<StageOutbound>> lingering;
   for (const auto& [key, stream] : outbound_) lingering.push_back(stream);
   gate_.Close();
@@ -320,19 +315,19 @@ absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,
     absl::MutexLock lock(&mutex_);
     const auto inbound = inbound_.find(entrance);
     if (inbound == inbound_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "nothing comes in from another worker at boundary ", entrance.first,
           entrance.second == 0
               ? ""
               : absl::StrCat(", from replica ", entrance.second),
-          " of worker ", wiring_.self.value, ", ", ToText(wiring_.fence)));
+          " of worker ", wiring_.self.value, ", ", ToText(wiring_.fence));
     }
     superseded = std::exchange(inbound->second.stream, stream);
     kind = inbound->second.kind;
     credit = inbound->second.ledger.TakeNow();
   }
   if (superseded != nullptr && superseded != stream) {
-    superseded->End(absl::AbortedError("another stream has taken over"));
+    superseded->End(Aborted("another stream has taken over"));
   }
   stream->SendCredit(kind, entrance.first, credit);
   return absl::OkStatus();
@@ -343,27 +338,27 @@ absl::StatusOr<SequenceVerdict> RunState::CheckIncoming(
   absl::MutexLock lock(&mutex_);
   const auto found = inbound_.find({header.boundary, header.route});
   if (found == inbound_.end() || found->second.kind != header.kind) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "no ", FrameKindName(header.kind), " comes in at boundary ",
-        header.boundary, " of worker ", wiring_.self.value));
+    return InvalidArgument("no ", FrameKindName(header.kind),
+                           " comes in at boundary ", header.boundary,
+                           " of worker ", wiring_.self.value);
   }
   const Inbound& inbound = found->second;
   if (inbound.stream != stream) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a frame for boundary ", header.boundary, " without a hello"));
+    return InvalidArgument("a frame for boundary ", header.boundary,
+                           " without a hello");
   }
   PACELINE_RETURN_IF_ERROR(CheckFrame(header, inbound.expected));
   PACELINE_RETURN_IF_ERROR(CheckRoute(header));
   const SequenceVerdict verdict = inbound.ledger.Check(header.sequence);
   if (verdict == SequenceVerdict::kGap) {
-    return absl::DataLossError(absl::StrCat(
-        FrameKindName(header.kind), " frame ", header.sequence, " at boundary ",
-        header.boundary, " came before an earlier one"));
+    return DataLoss(FrameKindName(header.kind), " frame ", header.sequence,
+                    " at boundary ", header.boundary,
+                    " came before an earlier one");
   }
   if (verdict == SequenceVerdict::kAboveCredit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(FrameKindName(header.kind), " frame ", header.sequence,
-                     " at boundary ", header.boundary, " is above its credit"));
+    return InvalidArgument(FrameKindName(header.kind), " frame ",
+                           header.sequence, " at boundary ", header.boundary,
+                           " is above its credit");
   }
   return verdict;
 }
@@ -411,7 +406,7 @@ void RunState::FlushLocked(Inbound* inbound) {
   // Any other error means that the run has ended and needs no frames.
   if (absl::IsAlreadyExists(put) && inbound->stream != nullptr) {
     ++shared_->counters.frames_refused;
-    inbound->stream->End(absl::InvalidArgumentError(put.message()));
+    inbound->stream->End(InvalidArgument(put.message()));
   }
 }
 

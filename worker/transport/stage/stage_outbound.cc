@@ -53,9 +53,9 @@ absl::Status StageOutbound::Send(Frame frame) {
     PACELINE_RETURN_IF_ERROR(ended_);
     ResendWindow& window = windows_.at(key.boundary);
     if (window.kept() >= static_cast<size_t>(limit)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("cannot send the ", ToText(key), ": ", window.kept(),
-                       " frames are on the way, at most ", limit, " may be"));
+      return ResourceExhausted(
+          "cannot send the ", ToText(key), ": ", window.kept(),
+          " frames are on the way, at most ", limit, " may be");
     }
     frame.header.sequence = window.Reserve();
   }
@@ -201,11 +201,10 @@ void StageOutbound::OnMessage(grpc::ByteBuffer& message) {
   {
     absl::MutexLock lock(&mutex_);
     const auto window = windows_.find(boundary);
-    wrong =
-        window == windows_.end()
-            ? absl::InvalidArgumentError(absl::StrCat(
-                  "a credit for boundary ", boundary, ", which is not ours"))
-            : window->second.OnCredit(credit);
+    wrong = window == windows_.end()
+                ? InvalidArgument("a credit for boundary ", boundary,
+                                  ", which is not ours")
+                : window->second.OnCredit(credit);
     AnsweredLocked(/*reset_backoff=*/true);
     back_again = std::exchange(break_logged_, false);
     was_broken = std::exchange(broken_since_, std::nullopt).has_value();
@@ -240,13 +239,13 @@ OutboundStream::Ended StageOutbound::OnEndedLocked(const absl::Status& status,
   }
   if (IsOutOfReachLocked(status, answered)) {
     return {false, [this, status] {
-              options_.on_refused(absl::UnavailableError(absl::StrCat(
+              options_.on_refused(Unavailable(
                   "worker ", options_.neighbour.value, " at ", options_.address,
                   " could not be reached for ",
                   absl::FormatDuration(shared_->options.reach), " (",
                   status.message(),
                   "): its --advertise must be an address that every worker can "
-                  "dial")));
+                  "dial"));
             }};
   }
   // OK after our half-close means that the neighbour has read all.

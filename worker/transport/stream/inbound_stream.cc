@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/listener.h"
@@ -46,9 +45,9 @@ void InboundStream::AwaitAnswerLocked() {
     if (self->sender_ != Sender::kStranger) return;
     // A held stream has a time limit of its own.
     if (self->IsHeldLocked()) return self->AwaitAnswerLocked();
-    self->EndLocked(absl::DeadlineExceededError(
-        absl::StrCat("no hello to a run that is open here came within ",
-                     absl::FormatDuration(hello))));
+    self->EndLocked(
+        DeadlineExceeded("no hello to a run that is open here came within ",
+                         absl::FormatDuration(hello)));
   });
 }
 
@@ -115,8 +114,8 @@ void InboundStream::OnReadDone(bool ok) {
     if (ok && sender_ == Sender::kStranger &&
         read_.Length() > kMostOfAStranger) {
       ++shared_->counters.frames_refused;
-      EndLocked(absl::InvalidArgumentError(absl::StrCat(
-          "a message of ", read_.Length(), " bytes before a hello")));
+      EndLocked(InvalidArgument("a message of ", read_.Length(),
+                                " bytes before a hello"));
     }
     if (ok) {
       const size_t bytes = read_.Length();
@@ -150,9 +149,7 @@ void InboundStream::OnWriteDone(bool ok) {
   }
 }
 
-void InboundStream::OnCancel() {
-  End(absl::CancelledError("the sender has left"));
-}
+void InboundStream::OnCancel() { End(Cancelled("the sender has left")); }
 
 void InboundStream::OnDone() {
   std::shared_ptr<InboundStream> self;
@@ -212,7 +209,7 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
   const auto bytes = static_cast<int64_t>(message.Length());
   const bool first = missing_bytes_ == 0;
   if (!(first ? view_.Open(message) : view_.Append(message))) {
-    return absl::InvalidArgumentError("an empty message");
+    return InvalidArgument("an empty message");
   }
   if (first && bytes == kMaxChunkBytes) {
     PACELINE_ASSIGN_OR_RETURN(missing_bytes_,
@@ -220,9 +217,9 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
   }
   if (missing_bytes_ > 0) {
     if (bytes == 0 || bytes > missing_bytes_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a chunk of ", bytes, " bytes of a frame of which ",
-                       missing_bytes_, " are missing"));
+      return InvalidArgument("a chunk of ", bytes,
+                             " bytes of a frame of which ", missing_bytes_,
+                             " are missing");
     }
     missing_bytes_ -= bytes;
     if (missing_bytes_ > 0) return FrameSink::Reading::kGoOn;
@@ -239,9 +236,9 @@ void InboundStream::HoldLocked() {
         if (self == nullptr) return;
         absl::MutexLock lock(&self->mutex_);
         if (!self->IsHeldLocked() || self->holds_ != hold) return;
-        self->EndLocked(absl::FailedPreconditionError(
-            absl::StrCat("no order for this job and plan came within ",
-                         absl::FormatDuration(self->shared_->options.hold))));
+        self->EndLocked(FailedPrecondition(
+            "no order for this job and plan came within ",
+            absl::FormatDuration(self->shared_->options.hold)));
       });
 }
 

@@ -1,6 +1,5 @@
 #include "worker/transport/stream/plane.h"
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -13,16 +12,14 @@ Plane::Plane(const PlaneOptions& options, const Traits& traits)
 
 absl::Status Plane::OpenRun(const Fence& fence, std::shared_ptr<PlaneRun> run) {
   absl::MutexLock lock(&mutex_);
-  if (shut_down_) return absl::CancelledError("the worker is stopping");
+  if (shut_down_) return Cancelled("the worker is stopping");
   if (fence_.open) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot open ", ToText(fence), ": ", ToText(*fence_.open),
-                     " is still open"));
+    return FailedPrecondition("cannot open ", ToText(fence), ": ",
+                              ToText(*fence_.open), " is still open");
   }
   if (fence_.left.Has(fence)) {
-    return absl::AbortedError(
-        absl::StrCat("cannot open ", ToText(fence),
-                     ": it, or a later one, was open before"));
+    return Aborted("cannot open ", ToText(fence),
+                   ": it, or a later one, was open before");
   }
   fence_.open = fence;
   run_ = std::move(run);
@@ -56,8 +53,8 @@ void Plane::Shutdown() {
   }
   const std::shared_ptr<PlaneRun> run = open_run();
   if (run != nullptr) CloseRun(*run);
-  EndRun(run, absl::CancelledError("the worker is stopping"));
-  EndStreams(absl::UnavailableError("the worker is stopping"));
+  EndRun(run, Cancelled("the worker is stopping"));
+  EndStreams(Unavailable("the worker is stopping"));
   shared_->timers.Stop();
   shared_->channels.AwaitCalls();
 }
@@ -74,7 +71,7 @@ InboundStream* Plane::Accept(const std::string& peer) {
     streams_.insert(stream);
   }
   stream->Start(peer);
-  if (refused) stream->End(absl::UnavailableError("the worker is stopping"));
+  if (refused) stream->End(Unavailable("the worker is stopping"));
   return stream.get();
 }
 
@@ -105,8 +102,7 @@ absl::StatusOr<FrameSink::Reading> Plane::Take(
       return Reading::kHold;
     case FenceVerdict::kDropOlder:
       if (traits_.ends_older) {
-        return absl::AbortedError(absl::StrCat(ToText(layout.header.fence),
-                                               " is over on this worker"));
+        return Aborted(ToText(layout.header.fence), " is over on this worker");
       }
       ++shared_->counters.frames_dropped_old;
       return Reading::kGoOn;

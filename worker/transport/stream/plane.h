@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/errors.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "worker/transport/stream/inbound_stream.h"
@@ -123,7 +124,7 @@ class PlaneOwner {
 
   // Breaks every incoming stream with UNAVAILABLE, as a lost connection does.
   void BreakStreamsForTest() {
-    plane_->EndStreams(absl::UnavailableError("broken by a test"));
+    plane_->EndStreams(Unavailable("broken by a test"));
   }
 
  protected:
