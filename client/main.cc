@@ -291,8 +291,9 @@ absl::StatusOr<std::vector<NamedTensor>> ReadAllTensors(
                          [](const std::vector<TensorPlace>& tensors)
                              -> absl::StatusOr<std::set<std::string>> {
                            std::set<std::string> names;
-                           for (const TensorPlace& tensor : tensors)
+                           for (const TensorPlace& tensor : tensors) {
                              names.insert(tensor.name);
+                           }
                            return names;
                          });
 }

@@ -757,8 +757,9 @@ absl::StatusOr<v1::Worker> Brain::OnDrain(const std::string& worker, bool drain,
   PACELINE_ASSIGN_OR_RETURN(const Member* const found,
                             mesh_.FindMember(worker));
   const WorkerId id = found->id;
-  if (mesh_.drained.contains(id) == drain)
+  if (mesh_.drained.contains(id) == drain) {
     return ViewWorker(*found, moment.now);
+  }
   if (drain) {
     mesh_.drained.insert(id);
   } else {

@@ -274,8 +274,9 @@ int Main(int argc, char** argv) {
                              int wrong = 0;
                              const auto again =
                                  ParseOptions(argc, argv, &wrong);
-                             if (again.has_value())
+                             if (again.has_value()) {
                                SetLogLevel(again->log_level);
+                             }
                            }};
   signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error, no crash
   // Debian's absl would update a graph of all locks at every lock.

@@ -181,8 +181,9 @@ double GreatestOf(const std::vector<ChartLine>& lines) {
   double most = 0, all = sorted[0].back();
   for (const std::vector<double>& values : sorted) {
     all = std::max(all, values.back());
-    if (values.back() <= kDiverged * usual)
+    if (values.back() <= kDiverged * usual) {
       most = std::max(most, values.back());
+    }
   }
   return most > 0 && all > kDiverged * usual ? kRoom * most : all;
 }

@@ -213,8 +213,9 @@ void MeshView::Merge(const v1::MeshUpdate& update) {
         IsGone(worker) ? worker.last_heard_seconds() + passed : 0);
   }
   unix_ms = update.unix_ms();
-  for (const v1::Worker& worker : update.workers())
+  for (const v1::Worker& worker : update.workers()) {
     workers[worker.id()] = worker;
+  }
   for (const int64_t id : update.forgotten_workers()) workers.erase(id);
   for (const v1::Job& job : update.jobs()) {
     jobs[job.id()] = job;

@@ -60,8 +60,9 @@ absl::StatusOr<Window> WindowOf(const v1::Job& job) {
 Placements StagesInOrder(const v1::Job& job) {
   Placements stages;
   for (const v1::JobWorker& worker : job.workers()) {
-    for (const v1::StagePlacement& stage : worker.stages())
+    for (const v1::StagePlacement& stage : worker.stages()) {
       *stages.Add() = stage;
+    }
   }
   std::stable_sort(
       stages.begin(), stages.end(),
@@ -119,8 +120,9 @@ double BubblePart(const std::string& schedule, int stages, int workers) {
   // weight gradients fill the other end.
   if (ScheduleTraitsOf(schedule).splits) return 1.0 / 3;
   // A worker has work again after a v-th of the pass.
-  if (ScheduleTraitsOf(schedule).deals)
+  if (ScheduleTraitsOf(schedule).deals) {
     return static_cast<double>(workers) / stages;
+  }
   return 1;
 }
 

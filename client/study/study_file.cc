@@ -107,8 +107,9 @@ class StudyReader {
   template <typename... What>
   bool Expect(bool is, const YAML::Node& value, const What&... what) {
     const bool none = value.IsSequence() && value.size() == 0;
-    if (!is)
+    if (!is) {
       AddProblem(value, what..., ", got ", none ? "none" : NodeText(value));
+    }
     return is;
   }
   void ReadName(const YAML::Node& value);

@@ -151,8 +151,9 @@ void Groups::Restore(JobEntry& job, Moment moment) {
     job.group->OnGone(member.id, GroupExit::kRestarted,
                       "it runs as another process now");
   }
-  for (const WorkerId worker : mesh_.drained)
+  for (const WorkerId worker : mesh_.drained) {
     job.group->SetDraining(worker, true);
+  }
   TakeNews(job, moment);
 }
 
@@ -613,8 +614,9 @@ bool Groups::HasMemory(JobEntry& job, const Member& joiner,
   if (room.ok()) return true;
   refused = process;
   size = members.size();
-  if (!known)
+  if (!known) {
     mesh_.AddEvent(job, "warning", std::string(room.message()), moment);
+  }
   return false;
 }
 

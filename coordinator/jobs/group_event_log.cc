@@ -80,8 +80,9 @@ void GroupEventLog::CountOutvoted(const v1::RoundRecord& record,
                                   const Names& names) {
   std::vector<std::string> workers;
   for (const v1::RoundRecord::Skip& skip : record.skipped()) {
-    if (skip.reason() == kOutvoted)
+    if (skip.reason() == kOutvoted) {
       workers.push_back(names(WorkerId{skip.worker_id()}));
+    }
   }
   if (workers.empty() || !IsNew({record.step(), kOutvoted, ""})) return;
   for (const std::string& worker : workers) ++outvoted_[worker];

@@ -107,8 +107,9 @@ void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
   } else {
     AddPart(part, step);
   }
-  if (told == job.record.job.recorded_step())
+  if (told == job.record.job.recorded_step()) {
     job.record.job.set_loss(step.loss());
+  }
   mesh_.actions.writes.records[job.record.id()].steps.push_back(step);
   if (progress.counted.size() <= kMostCounted) return;
   progress.counted_through = progress.counted.begin()->first;

@@ -61,8 +61,9 @@ std::vector<JobEntry*> MeshState::JobsOf(const std::set<JobId>& ids) {
 
 JobEntry* MeshState::FindRunning(const Fence& fence) {
   JobEntry* const job = FindJob(fence.job);
-  if (job == nullptr || job->record.state() != JobState::kRunning)
+  if (job == nullptr || job->record.state() != JobState::kRunning) {
     return nullptr;
+  }
   return job->record.fence() == fence ? job : nullptr;
 }
 

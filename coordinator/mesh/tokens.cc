@@ -153,8 +153,9 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
     return Refuse("it is unknown, used up or revoked");
   }
   v1::JoinToken token = found->second;
-  if (token.expires_unix_ms() <= moment.unix_ms)
+  if (token.expires_unix_ms() <= moment.unix_ms) {
     return Refuse("it has expired");
+  }
   if (token.role() != use.role) {
     return Refuse(
         absl::StrCat("it makes a ", token.role(), ", not a ", use.role));

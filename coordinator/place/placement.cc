@@ -328,8 +328,9 @@ const PlacementVerdict* PlacementMemo::Get(
     } else {
       later(verdict_, inputs(),
             [wanted = std::weak_ptr(verdict_)](PlacementVerdict placed) {
-              if (const auto verdict = wanted.lock())
+              if (const auto verdict = wanted.lock()) {
                 *verdict = std::move(placed);
+              }
             });
     }
   }

@@ -418,8 +418,9 @@ absl::Status SqliteStore::Upkeep() {
     }
     return absl::OkStatus();
   });
-  for (auto& [job, curve] : thinning_)
+  for (auto& [job, curve] : thinning_) {
     if (!kept.ok()) curve = {};
+  }
   return kept;
 }
 

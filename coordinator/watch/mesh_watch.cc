@@ -347,8 +347,9 @@ void MeshWatch::AddLinks(const Brain& brain, KnownJob& known, Moment moment,
       link.set_sent_bytes_per_second(traffic.bytes_per_second);
       const auto& measured = brain.links();
       const auto capacity = measured.find({link.from(), link.to()});
-      if (capacity == measured.end() || !capacity->second.error.empty())
+      if (capacity == measured.end() || !capacity->second.error.empty()) {
         continue;
+      }
       link.set_capacity_bytes_per_second(capacity->second.bytes_per_second);
     }
   }

@@ -319,8 +319,9 @@ void CoordinatorMetrics::SetDrift(const v1::Job& job) {
   for (const auto& [family, seconds] : {std::pair(kStagePredicted, &predicted),
                                         std::pair(kStageMeasured, &measured)}) {
     for (const auto& [stage, value] : *seconds) {
-      if (value > 0)
+      if (value > 0) {
         registry_.GetGauge(family, {id, absl::StrCat(stage)}).Set(value);
+      }
     }
   }
 }
@@ -352,8 +353,9 @@ void CoordinatorMetrics::SetGroup(const v1::Job& job) {
   int members = 0;
   int listeners = 0;
   for (const v1::JobWorker& worker : job.workers()) {
-    if (worker.has_member())
+    if (worker.has_member()) {
       ++(worker.member().listens() ? listeners : members);
+    }
   }
   if (members + listeners == 0) return;
   const std::string id = absl::StrCat(job.id());

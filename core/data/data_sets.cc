@@ -58,8 +58,9 @@ const Statistics& StatisticsOf(const std::string& name) {
        {0.229, 0.224, 0.225}},  // ImageNet
       {"", {0.5}, {0.5}},
   };
-  for (const Statistics& each : known)
+  for (const Statistics& each : known) {
     if (name == each.name) return each;
+  }
   return known.back();
 }
 
@@ -223,8 +224,9 @@ std::vector<std::string> DataSetNames() {
 }
 
 const DataSetTraits* FindDataSet(const std::string& name) {
-  for (const DataSetTraits& set : DataSets())
+  for (const DataSetTraits& set : DataSets()) {
     if (set.name == name) return &set;
+  }
   return nullptr;
 }
 

@@ -440,7 +440,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
     problems.Add("data.distribution", why);
   }
   int64_t layers = 0;
-  absl::StatusOr<ModelDescription> description = Unknown("");
+  absl::StatusOr<ModelDescription> description = absl::UnknownError("");
   if (model && data) {
     description = DescribeModel(spec.model, spec.data.shape, spec.data.classes);
     if (description.ok()) {

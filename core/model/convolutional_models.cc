@@ -165,8 +165,9 @@ absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
     const int64_t width = int64_t{spec.width} << group;
     // Where nothing is projected the stem's channels are the first group's.
     const bool changes = group > 0 || sizes.bottleneck;
-    if (changes)
+    if (changes) {
       out = chain.Size(sizes.bottleneck ? kExpansion * width : width);
+    }
     for (int64_t block = 0; block < sizes.blocks[group]; ++block) {
       const bool first = block == 0;
       AddBlock(absl::StrCat("layer", group + 1, ".", block),

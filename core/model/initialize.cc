@@ -223,8 +223,9 @@ void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
           parameter.dtype == DType::kF32 ? NumElements(parameter.shape) : 0);
     }
     std::vector<absl::Span<float>> spans;
-    for (std::vector<float>& each : values)
+    for (std::vector<float>& each : values) {
       spans.push_back(absl::MakeSpan(each));
+    }
     InitializeLayer(owner, seed, shared.owner, spans);
     const size_t from = Find(owner.parameters, shared.name);
     const size_t to = Find(borrowed, shared.name);

@@ -104,8 +104,9 @@ std::string HomeFolder() {
 
 std::string UserStateFolder() {
   const char* const state = std::getenv("XDG_STATE_HOME");
-  if (state != nullptr && *state != '\0')
+  if (state != nullptr && *state != '\0') {
     return absl::StrCat(state, "/paceline");
+  }
   const std::string home = HomeFolder();
   return home.empty() ? "" : home + "/.local/state/paceline";
 }

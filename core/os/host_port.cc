@@ -34,8 +34,9 @@ absl::Status BadAddress(const std::string& address, absl::string_view why) {
 // Digits only: neither "+1" nor " 1" is a port.
 bool ParsePort(absl::string_view text, int* port) {
   if (text.empty() || text.size() > 5) return false;
-  for (const char c : text)
+  for (const char c : text) {
     if (!absl::ascii_isdigit(c)) return false;
+  }
   return absl::SimpleAtoi(text, port) && *port <= 65535;
 }
 

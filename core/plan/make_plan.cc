@@ -347,8 +347,9 @@ absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
   PACELINE_ASSIGN_OR_RETURN(
       PlanInputs inputs,
       MakePlanInputs(spec, model, AsInputs(workers), measurements));
-  if (ScheduleTraitsOf(spec.pipeline.schedule).asynchronous)
+  if (ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     PlanAStream(inputs);
+  }
   const int layers = static_cast<int>(model.layers.size());
   const int stages = spec.pipeline.stages;
   // With fewer workers than stages the policy plans one stage for each worker.

@@ -117,8 +117,9 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
                told_.count(process.worker) == 0
                    ? std::nullopt
                    : std::optional(lineage_.newest() + lost_rows_));
-  if (!said.pieces.has_value())
+  if (!said.pieces.has_value()) {
     report.refuses_pieces = peer.report.refuses_pieces;
+  }
   seen_attempt_ =
       std::max({seen_attempt_, report.attempt, report.floor.attempt});
   if (report.attempt == attempt_ && attempt_ > 0) {
@@ -170,8 +171,9 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
 
 void JobRecovery::OnStuck(const MemberId& process, const std::string& why,
                           Instant now, RecoveryActions& actions) {
-  if (!IsOrdered() || !IsMember(process) || FindLive(process) == nullptr)
+  if (!IsOrdered() || !IsMember(process) || FindLive(process) == nullptr) {
     return;
+  }
   ++losses_;
   Leave(JobCause::kLoss, absl::StrCat(NameOf(process), ": ", why), now,
         actions);
@@ -215,8 +217,9 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
   if (roster.state == Roster::State::kTorn) {
     torn_[attempt_] = roster.sound_step;
     // Members began with different states: the base is not sound either.
-    if (roster.sound_step < base_.step && checkpoints_.count(base_) == 0)
+    if (roster.sound_step < base_.step && checkpoints_.count(base_) == 0) {
       torn_[base_.attempt] = roster.sound_step;
+    }
   }
   changed_.holdings = changed_.orders = true;
   Advance(now, actions);
@@ -224,8 +227,9 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
 
 void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
                            RecoveryActions& actions) {
-  if (!choice_.storing.has_value() || choice_.storing->row.attempt != attempt)
+  if (!choice_.storing.has_value() || choice_.storing->row.attempt != attempt) {
     return;
+  }
   if (ok) {
     Announce(actions);
   } else {
@@ -242,8 +246,9 @@ void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
 void JobRecovery::OnUploaded(int64_t attempt, LayerRange layers, Instant now,
                              RecoveryActions& actions) {
   if (attempt != attempt_) return;
-  for (int layer = layers.first; layer < layers.last; ++layer)
+  for (int layer = layers.first; layer < layers.last; ++layer) {
     uploaded_.insert(layer);
+  }
   Advance(now, actions);
 }
 
@@ -488,8 +493,9 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
                           data ? "first stage" : "stage", " from now on"));
     // Before the job's first step, an error on all workers is the job's own.
     const int64_t began = base_.attempt == 0 ? base_.step : 0;
-    if (furthest_ <= began && !AnyFit())
+    if (furthest_ <= began && !AnyFit()) {
       return Go(JobCause::kHopeless, text, actions);
+    }
   } else {
     const bool went_on =
         furthest_ > failures_.furthest || base_.step > failures_.base;

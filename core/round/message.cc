@@ -85,8 +85,9 @@ struct Text {
 
 bool RoundResult::is_void() const {
   // One void shard makes the round void.
-  for (const ShardResult& shard : shards)
+  for (const ShardResult& shard : shards) {
     if (shard.is_void) return true;
+  }
   return false;
 }
 

@@ -173,14 +173,16 @@ absl::Time SignedAt(const Certificate& certificate, absl::Time not_before) {
 }  // namespace
 
 absl::string_view RoleName(Role role) {
-  for (const auto& [each, name] : kRoles)
+  for (const auto& [each, name] : kRoles) {
     if (each == role) return name;
+  }
   return "";
 }
 
 std::optional<Role> RoleOfName(absl::string_view name) {
-  for (const auto& [role, each] : kRoles)
+  for (const auto& [role, each] : kRoles) {
     if (each == name) return role;
+  }
   return std::nullopt;
 }
 

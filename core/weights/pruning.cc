@@ -267,8 +267,9 @@ absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
     const auto next =
         std::min_element(candidates.begin(), candidates.end(),
                          [](const Candidate& a, const Candidate& b) {
-                           if (a.CanShrink() != b.CanShrink())
+                           if (a.CanShrink() != b.CanShrink()) {
                              return a.CanShrink();
+                           }
                            return a.CanShrink() && a.Score() < b.Score();
                          });
     if (!next->CanShrink()) {

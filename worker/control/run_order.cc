@@ -124,8 +124,9 @@ absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
                            tie.user_stage, " share ", tie.parameter,
                            ", and one of them has replicas");
   }
-  if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous)
+  if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous) {
     return absl::OkStatus();
+  }
   for (const Tie& tie : TiesOf(order, model)) {
     if (tie.owner_stage == tie.user_stage) continue;
     return InvalidArgument("order: ", order.spec.pipeline.schedule, " cuts ",

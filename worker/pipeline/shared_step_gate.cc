@@ -13,7 +13,7 @@ struct Wait {
   absl::Mutex mutex;
   size_t missing ABSL_GUARDED_BY(mutex) = 0;
   absl::StatusOr<StepVerdict> verdict ABSL_GUARDED_BY(mutex) =
-      Unknown("no report");
+      absl::UnknownError("no report");
 };
 
 class LocalGateClient final : public GateClient {

@@ -252,8 +252,9 @@ absl::StatusOr<ReportedJob> Gather(ControlClient& client, int64_t id,
   PACELINE_ASSIGN_OR_RETURN(document["faults"], FaultsOf(client, id));
   for (Document& part : document["workers"]) {
     for (const v1::Worker& worker : workers.workers()) {
-      if (part["id"] == worker.id())
+      if (part["id"] == worker.id()) {
         part["machine"] = paceline::ToDocument(worker);
+      }
     }
   }
   const int64_t end =

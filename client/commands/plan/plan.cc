@@ -579,8 +579,9 @@ ExitCode Compare(Console& console, const Clock& clock,
   if (best == nullptr) {
     // The exact policy's answer is the truth.
     for (const PolicyRun& run : runs) {
-      if (run.policy == "optimal")
+      if (run.policy == "optimal") {
         return ReportSubmitError(console, run.refused);
+      }
     }
     return ReportSubmitError(console, runs.front().refused);
   }

@@ -77,8 +77,9 @@ int FirstSource(const Links& links) {
   for (int source = 0; source < nodes; ++source) {
     if (!links.is_source[source]) continue;
     int needing = 0;
-    for (const Held& needed : links.needed)
+    for (const Held& needed : links.needed) {
       needing += Has(needed.data(), source);
+    }
     if (needing <= most) continue;
     best = source;
     most = needing;

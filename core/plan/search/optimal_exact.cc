@@ -709,8 +709,9 @@ Placement Search::Best() const {
 // Returns the number of pairs (set of devices, a set inside it that can hold a
 // stage), which is the size of the search's tables.
 double CountPairs(const Classes& classes, bool replicas) {
-  if (!replicas)
+  if (!replicas) {
     return CountSets(classes) * static_cast<double>(classes.size());
+  }
   double pairs = 1;
   for (const std::vector<int>& members : classes) {
     const double n = static_cast<double>(members.size());

@@ -16,8 +16,9 @@ namespace {
 
 double MeanBoundaryBytes(const CostTable& table) {
   double bytes = 0;
-  for (int cut = 1; cut < table.layers(); ++cut)
+  for (int cut = 1; cut < table.layers(); ++cut) {
     bytes += table.BytesBefore(cut);
+  }
   return bytes / std::max(1, table.layers() - 1);
 }
 

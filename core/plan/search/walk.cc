@@ -343,8 +343,9 @@ double WalkState::Excess(const WalkStage& stage,
 WalkCost WalkState::Evaluate() {
   const PlanProblem& problem = table_.problem();
   const int stages = size();
-  for (int s = 0; s < stages; ++s)
+  for (int s = 0; s < stages; ++s) {
     if (touched_[s]) FillStage(draft_.placed[s]);
+  }
   for (int s = 0; s + 1 < stages; ++s) {
     if (touched_[s] || touched_[s + 1]) {
       draft_.after[s] = table_.TransferOf(
@@ -363,11 +364,13 @@ WalkCost WalkState::Evaluate() {
     const double after = last ? 0 : draft_.after[s].delay;
     double busy = draft_.placed[s].seconds;
     sum += busy + after;
-    if (!problem.overlap)
+    if (!problem.overlap) {
       busy += after + (s > 0 ? draft_.after[s - 1].delay : 0);
+    }
     busy_sum += busy;
-    if (problem.overlap && !last)
+    if (problem.overlap && !last) {
       busy = std::max(busy, draft_.after[s].occupied);
+    }
     if (busy > cost.bottleneck_seconds) {
       cost.bottleneck_seconds = busy;
       cost.busiest_stage = s;

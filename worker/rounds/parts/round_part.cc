@@ -109,8 +109,9 @@ void RoundPart::MarkChunk(int chunk) {
   const absl::Span<uint8_t> bytes = payload.chunk(index);
   const absl::Span<const float> values = options_.gradient.subspan(
       shape_.begin(chunk), bytes.size() / shape_.value_bytes());
-  if (shape_.codec() != Codec::kRaw)
+  if (shape_.codec() != Codec::kRaw) {
     EncodeValues(shape_.codec(), values, bytes);
+  }
   finite_ = finite_ && FindNonFinite(values) == values.size();
   // The transport's checksum is that of these bytes; only the offer's differs.
   if (options_.corrupts && chunk == 0) bytes[0] ^= 1;

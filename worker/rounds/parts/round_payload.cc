@@ -111,8 +111,9 @@ void RoundPayload::Subscribe(OnReady on_ready) {
   std::vector<int> here;
   {
     const absl::MutexLock lock(&mutex_);
-    for (int i = 0; i < chunks(); ++i)
+    for (int i = 0; i < chunks(); ++i) {
       if (ready_[i]) here.push_back(i);
+    }
     subscribers_.push_back(on_ready);
   }
   for (const int chunk : here) on_ready(chunk);

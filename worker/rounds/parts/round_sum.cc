@@ -122,8 +122,9 @@ void RoundSum::OnChunk(const std::weak_ptr<Ahead>& weak, int chunk) {
     }
   }
   aggregate_.Post([this, weak, chunk] {
-    if (const auto still = weak.lock(); still != nullptr)
+    if (const auto still = weak.lock(); still != nullptr) {
       SumAhead(still, chunk);
+    }
   });
 }
 

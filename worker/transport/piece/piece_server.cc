@@ -96,8 +96,9 @@ class PieceServer::Stream final
     if (state_ != State::kIdle) return;
     if (piece_ == nullptr && !NextPieceLocked()) return;
     const Instant now = SteadyNow();
-    if (busy && written_.has_value() && now - *written_ < kLongestWait)
+    if (busy && written_.has_value() && now - *written_ < kLongestWait) {
       return LookLaterLocked();
+    }
     written_ = now;
     const size_t bytes = std::min(kChunkBytes, piece_->size - offset_);
     chunk_ = EncodeChunk(piece_, offset_, bytes);

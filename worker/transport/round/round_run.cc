@@ -43,8 +43,9 @@ void RoundRun::SetPeers(const std::vector<GroupWorker>& peers) {
           RoundOutboundOptions{
               fence_, self_, peer, sent,
               [weak = weak_from_this(), id = peer.id](bool up, bool refused) {
-                if (const auto self = weak.lock())
+                if (const auto self = weak.lock()) {
                   self->OnLink(id, up, refused);
+                }
               }},
           shared_);
       added.push_back(place);

@@ -214,7 +214,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
   size_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Question> questions_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<StepVerdict> verdict_ ABSL_GUARDED_BY(mutex_) =
-      Unknown("no answer");
+      absl::UnknownError("no answer");
 };
 
 RunGate::RunGate(const RunWiring& wiring, std::shared_ptr<PlaneShared> shared)
