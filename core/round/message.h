@@ -58,6 +58,9 @@ struct RoundResult {
   int64_t step = 0;
   ViewId view;  // in which it was held
   std::vector<ShardResult> shards;
+  // Of a final one: all members that the step counts are known to have had the
+  // same state after so many steps.  Less than `step` where a hash was late.
+  int64_t compared_through = 0;
 
   bool is_void() const;
   uint64_t hash() const;  // over all shards, outcomes and contributors
@@ -91,6 +94,7 @@ struct Hold {
 struct Commit {
   int64_t step = 0;
   uint64_t hash = 0;
+  int64_t compared_through = 0;  // RoundResult::compared_through
 };
 
 // A final result, whole, for members that lack it.

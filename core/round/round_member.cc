@@ -73,6 +73,9 @@ void RoundMember::OnView(const View& view, Instant now, RoundActions& actions) {
   view_ = view;
   gathers_.clear();
   holds_.clear();
+  std::erase_if(states_, [&view](const auto& each) {
+    return !Contains(view, each.first);
+  });
   shards_.clear();
   leveller_.reset();
   mismatch_ = false;
@@ -147,6 +150,15 @@ void RoundMember::OnState(int64_t steps, uint64_t hash) {
   if (steps < state_steps_) return;
   state_steps_ = steps;
   state_hash_ = hash;
+  KeepState(self_, steps, hash);
+}
+
+void RoundMember::KeepState(const MemberId& member, int64_t steps,
+                            uint64_t hash) {
+  if (hash == 0) return;
+  auto& states = states_[member];
+  states[steps] = hash;
+  if (states.size() > kMostStates) states.erase(states.begin());
 }
 
 void RoundMember::OnTick(Instant now, RoundActions& actions) {
@@ -249,6 +261,7 @@ void RoundMember::On(const MemberId&, const Commit& commit, const Call& call) {
     return;
   }
   progress_ = call.now;
+  held_->compared_through = commit.compared_through;
   ApplyResult(*std::exchange(held_, {}), call);
 }
 
@@ -432,7 +445,9 @@ void RoundMember::On(const MemberId& from, const Hold& hold, const Call& call) {
   if (hold.step < next_) {
     for (const RoundResult& result : recent_) {
       if (result.step != hold.step) continue;
-      return Send(from, Commit{hold.step, result.hash()}, call);
+      return Send(from,
+                  Commit{hold.step, result.hash(), result.compared_through},
+                  call);
     }
     // The step did not count this joiner: no member has waited for its hold.
     return Send(from, TooOld{hold.step}, call);
@@ -442,6 +457,7 @@ void RoundMember::On(const MemberId& from, const Hold& hold, const Call& call) {
     return;
   }
   holds_[from] = hold;
+  KeepState(from, hold.state_step, hold.state_hash);
   TryCommit(call);
 }
 
@@ -462,20 +478,39 @@ bool RoundMember::HasMismatch(const Call& call) {
   return mismatch_;
 }
 
+// The newest step after which all had this member's state; 0: none is known.
+int64_t RoundMember::ComparedThrough(
+    const std::vector<MemberId>& members) const {
+  int64_t through = 0;
+  const auto own = states_.find(self_);
+  if (own == states_.end()) return through;
+  for (const auto& [step, hash] : own->second) {
+    const bool equal = std::all_of(
+        members.begin(), members.end(), [&, at = step, is = hash](auto& id) {
+          const auto theirs = states_.find(id);
+          if (theirs == states_.end()) return false;
+          const auto state = theirs->second.find(at);
+          return state != theirs->second.end() && state->second == is;
+        });
+    if (equal) through = step;
+  }
+  return through;
+}
+
 void RoundMember::TryCommit(const Call& call) {
   if (!held_.has_value() || held_->step != next_) return;
   const uint64_t hash = held_->hash();
-  size_t holding = 0;
   const std::vector<MemberId> members = MembersAt(*view_, next_);
   for (const MemberId& member : members) {
     const auto hold = holds_.find(member);
-    holding += hold != holds_.end() && hold->second.hash == hash;
+    if (hold == holds_.end() || hold->second.hash != hash) return;
   }
-  if (holding < members.size() || HasMismatch(call)) return;
-  const int64_t step = next_;
+  if (HasMismatch(call)) return;
+  const Commit commit{next_, hash, ComparedThrough(members)};
   progress_ = call.now;
+  held_->compared_through = commit.compared_through;
   ApplyResult(*std::exchange(held_, {}), call);
-  SendToAll(Commit{step, hash}, call);
+  SendToAll(commit, call);
 }
 
 // --- Leveller ---

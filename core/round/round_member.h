@@ -152,6 +152,9 @@ class RoundMember {
   virtual Answer OwnAnswer() const { return {next_, last_hash_, held_}; }
 
  private:
+  // For members whose state comes some steps later than others'.
+  static constexpr size_t kMostStates = 8;
+
   // One call from outside: its time, and the list for its actions.
   struct Call {
     Instant now;
@@ -207,6 +210,8 @@ class RoundMember {
   void SpreadResult(int shard, const Call& call);
   void TryCommit(const Call& call);
   bool HasMismatch(const Call& call);
+  void KeepState(const MemberId& member, int64_t steps, uint64_t hash);
+  int64_t ComparedThrough(const std::vector<MemberId>& members) const;
 
   // Leveller.
   bool is_leveller() const;
@@ -235,6 +240,8 @@ class RoundMember {
 
   std::map<int, Gather> gathers_;  // of next_, in this view
   std::map<MemberId, Hold> holds_;
+  // Hashes of states by steps, of this member and those whose rounds it serves.
+  std::map<MemberId, std::map<int64_t, uint64_t>> states_;
   Deadline deadline_;
   absl::Duration deadline_in_force_;
   std::optional<Instant> applied_;  // time of the last step by this process

@@ -45,9 +45,8 @@ class GroupRun final : public WorkerRun {
   absl::Status OpenData();
   absl::StatusOr<RoundExchangeOptions> ExchangeOptions();
   absl::Status TakeTurns();
-  // The engine has the state after `steps` steps.  took_over: from another
-  // member.
-  void OnState(int64_t steps, bool took_over);
+  // MemberParts::on_state
+  bool OnState(int64_t steps, std::optional<int64_t> compared);
   bool IsDue(int64_t steps);
   bool KeepsPieces() const {
     return run_.pieces != nullptr && run_.pieces->IsNamed(run_.order.fence.job);
@@ -71,9 +70,13 @@ class GroupRun final : public WorkerRun {
   std::atomic<int64_t> deposit_from_{0};
   int64_t deposited_from_ = 0;  // the newest deposit_from that was served
   std::optional<int64_t> state_step_;  // of the engine; nothing: no state yet
-  // Deposited when the next round has committed: its holds had the hash of this
-  // state.
-  std::vector<PiecePtr> unconfirmed_;
+  // Deposited when the states of all members were compared after these steps or
+  // later ones.
+  struct Unconfirmed {
+    int64_t steps = 0;
+    std::vector<PiecePtr> pieces;
+  };
+  std::optional<Unconfirmed> unconfirmed_;
   bool withdrawn_ = false;  // the run ended by an order, its state is whole
   v1::Inputs inputs_;
   // In the order in which they are made; what others borrow comes first.
@@ -159,24 +162,31 @@ bool GroupRun::IsDue(int64_t steps) {
          (also > 0 && steps % also == 0);
 }
 
-void GroupRun::OnState(int64_t steps, bool took_over) {
+bool GroupRun::OnState(int64_t steps, std::optional<int64_t> compared) {
   state_step_ = steps;
-  const std::vector<PiecePtr> confirmed = std::exchange(unconfirmed_, {});
-  if (took_over || !KeepsPieces()) return;
+  if (!compared.has_value()) unconfirmed_.reset();
+  if (!compared.has_value() || !KeepsPieces()) return false;
   const ScopedPart part(run_.time, TimePart::kSnapshot);
-  if (!confirmed.empty()) Deposit(confirmed);
-  if (!IsDue(steps)) return;
+  if (unconfirmed_.has_value() && unconfirmed_->steps <= *compared) {
+    Deposit(std::exchange(unconfirmed_, std::nullopt)->pieces);
+  }
   if (gossip_ != nullptr) {
     // States differ: the view names the member whose state is kept.
     const std::optional<View> view = exchange().view();
-    if (!view.has_value() || view->leveller != self_) return;
+    if (IsDue(steps) && view.has_value() && view->leveller == self_) {
+      Deposit(CopyState(run_, {{0, engine_.get()}}, steps));
+    }
+    return false;
   }
+  const bool is_last = steps == source_->total_steps();
+  if ((unconfirmed_.has_value() && !is_last) || !IsDue(steps)) return false;
   std::vector<PiecePtr> pieces = CopyState(run_, {{0, engine_.get()}}, steps);
-  if (gossip_ != nullptr || steps == source_->total_steps()) {
-    Deposit(pieces);
-  } else {
-    unconfirmed_ = std::move(pieces);
+  if (is_last) {
+    Deposit(pieces);  // the coordinator compares the last hashes
+    return false;
   }
+  unconfirmed_ = {steps, std::move(pieces)};
+  return true;
 }
 
 // --- The run -----------------------------------------------------------------
@@ -360,7 +370,9 @@ absl::Status GroupRun::TakeTurns() {
       run_.cancel,
       on_done,
       upload,
-      [this](int64_t steps, bool took_over) { OnState(steps, took_over); },
+      [this](int64_t steps, std::optional<int64_t> compared) {
+        return OnState(steps, compared);
+      },
       offer,
       fetch};
   if (gossip_ != nullptr) {

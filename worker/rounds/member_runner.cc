@@ -202,7 +202,7 @@ absl::Status MemberRunner::Restore(const RoundTurn& turn) {
                     absl::Hex(turn.state_hash), " at the member that sent it");
   }
   applied_ = turn.step;
-  parts_.on_state(applied_, /*took_over=*/true);
+  parts_.on_state(applied_, std::nullopt);
   told_at_.reset();
   Log(LogLevel::kInfo, "took the group's state over",
       {{"step", applied_}, {"state", absl::Hex(hash, absl::kZeroPad16)}});

@@ -51,8 +51,10 @@ struct MemberParts {
   // next, by `upload`.
   std::function<void(bool uploads)> on_done;
   std::function<absl::Status()> upload;
-  // The engine has the state after `steps` steps.  took_over: another member's.
-  std::function<void(int64_t steps, bool took_over)> on_state;
+  // The engine has the state after `steps` steps.  All members are known to
+  // have had the same one after `compared` steps; nothing: this state came from
+  // another member.  Returns whether the others wait for this state's hash.
+  std::function<bool(int64_t steps, std::optional<int64_t> compared)> on_state;
   // Copies the state, which has `steps` steps.  Others can fetch it as long as
   // what is returned lives.
   std::function<std::vector<PiecePtr>(int64_t steps)> offer;
