@@ -118,8 +118,9 @@ void Groups::Start(JobEntry& job, int64_t step, Moment moment) {
   }
   job.groups.events.ForgetEvaluations(record.evaluated_step());
   job.lost_error = absl::OkStatus();
-  job.groups.kept = {
-      record.attempt(), {}, {}, job.groups.kept.faults_are_spent};
+  job.groups.kept.attempt = record.attempt();
+  job.groups.kept.view = {};
+  job.groups.kept.excluded.clear();
   job.group.emplace(OptionsOf(job), std::nullopt);
   job.group->Begin(workers, shares, step, moment.now);
   TakeNews(job, moment);
@@ -333,7 +334,11 @@ void Groups::Keep(JobEntry& job, const GroupNews& news) {
   if (!news.view.has_value() && news.leavers.empty()) return;
   if (news.view.has_value()) job.groups.kept.view = *news.view;
   for (const GroupLeaver& leaver : news.leavers) {
-    job.groups.kept.excluded[leaver.id.worker] = leaver.id.incarnation;
+    KeptView& kept = job.groups.kept;
+    kept.excluded[leaver.id.worker] = leaver.id.incarnation;
+    if (leaver.exit == GroupExit::kMismatch) {
+      kept.distrusted[leaver.id.worker] = leaver.id.incarnation;
+    }
   }
   // Survives a power cut: a coordinator that took an older view for the newest
   // would count on members that were removed since.

@@ -181,6 +181,9 @@ void Pipelines::Restore(JobEntry& job, Moment moment) {
     places.push_back({stage.layers, {stage.worker, {worker.incarnation()}}});
   }
   job.recovery->Restore(std::move(rows), std::move(places));
+  for (const auto& [worker, incarnation] : job.groups.kept.distrusted) {
+    job.recovery->Distrust({worker, incarnation});
+  }
   if (IsDataParallel(job.record.spec)) {
     if (is_older || !job.group.has_value()) {
       Roster none;
@@ -201,8 +204,15 @@ void Pipelines::OnRoster(JobEntry& job, Moment moment) {
   if (job.recovery == nullptr || !job.group.has_value()) return;
   job.recovery->SetLeaveBound(job.group->instruction_bound());
   RecoveryActions actions;
-  job.recovery->OnRoster(job.group->MakeRoster(LayersOf(job.record)),
-                         moment.now, actions);
+  const Roster roster = job.group->MakeRoster(LayersOf(job.record));
+  job.recovery->OnRoster(roster, moment.now, actions);
+  if (roster.state == Roster::State::kTorn) {
+    job.record.job.clear_attempts();
+    WriteAll(job.recovery->lineage().rows(),
+             *job.record.job.mutable_attempts());
+    mesh_.Put(job);
+    mesh_.actions.writes.durable = true;
+  }
   Carry(job, actions, moment);
 }
 

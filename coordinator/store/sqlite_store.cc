@@ -149,6 +149,9 @@ v1::StoredGroup ToStored(const KeptView& kept) {
   for (const auto& [worker, incarnation] : kept.excluded) {
     *group.add_excluded() = ToProto(MemberId{worker, incarnation});
   }
+  for (const auto& [worker, incarnation] : kept.distrusted) {
+    *group.add_distrusted() = ToProto(MemberId{worker, incarnation});
+  }
   group.set_faults_are_spent(kept.faults_are_spent);
   return group;
 }
@@ -163,6 +166,10 @@ absl::StatusOr<KeptView> FromProto(const v1::StoredGroup& group) {
   for (const v1::GroupMember& member : group.excluded()) {
     PACELINE_ASSIGN_OR_RETURN(const MemberId id, FromProto(member));
     kept.excluded[id.worker] = id.incarnation;
+  }
+  for (const v1::GroupMember& member : group.distrusted()) {
+    PACELINE_ASSIGN_OR_RETURN(const MemberId id, FromProto(member));
+    kept.distrusted[id.worker] = id.incarnation;
   }
   kept.faults_are_spent = group.faults_are_spent();
   return kept;

@@ -20,6 +20,12 @@ void Lineage::Add(const AttemptRow& row) {
   rows_.push_back(row);
 }
 
+void Lineage::SetSound(int64_t attempt, int64_t step) {
+  for (AttemptRow& row : rows_) {
+    if (row.attempt == attempt) row.sound_through = step;
+  }
+}
+
 bool Lineage::IsValid(Cut cut) const {
   const bool known =
       cut.attempt == 0 ||
@@ -31,7 +37,9 @@ bool Lineage::IsValid(Cut cut) const {
 
 bool Lineage::IsSuperseded(Cut cut) const {
   return std::any_of(rows_.begin(), rows_.end(), [cut](const AttemptRow& row) {
-    return row.attempt > cut.attempt && row.base.step < cut.step;
+    return row.attempt == cut.attempt
+               ? cut.step > row.sound_through.value_or(cut.step)
+               : row.attempt > cut.attempt && row.base.step < cut.step;
   });
 }
 

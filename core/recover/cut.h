@@ -48,6 +48,9 @@ struct Piece {
 struct AttemptRow {
   int64_t attempt = 0;
   Cut base;
+  // The states of a group's members differ after later steps, and no majority
+  // has the same one.
+  std::optional<int64_t> sound_through = {};
 
   friend bool operator==(const AttemptRow&, const AttemptRow&) = default;
 };
@@ -60,12 +63,14 @@ class Lineage {
 
   // row.attempt must be greater than newest().
   void Add(const AttemptRow& row);
+  // Sets AttemptRow::sound_through of an attempt.
+  void SetSound(int64_t attempt, int64_t step);
 
-  // True if its attempt is known and no later attempt began below it.  The next
-  // attempt alone does not decide: a third one may have begun lower.
+  // True if its attempt is known and it is not superseded.
   bool IsValid(Cut cut) const;
-  // True if a later attempt began below it.  Not the opposite of IsValid(): a
-  // cut of an unknown attempt is never valid.
+  // True if a later attempt began below it, or if its step is not sound.  The
+  // next attempt alone does not decide: a third one may have begun lower.  Not
+  // the opposite of IsValid(): a cut of an unknown attempt is never valid.
   bool IsSuperseded(Cut cut) const;
 
   const std::vector<AttemptRow>& rows() const { return rows_; }  // ascending

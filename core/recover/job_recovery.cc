@@ -215,10 +215,10 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
   roster_ = roster;
   places_ = roster.members;
   if (roster.state == Roster::State::kTorn) {
-    torn_[attempt_] = roster.sound_step;
+    lineage_.SetSound(attempt_, roster.sound_step);
     // Members began with different states: the base is not sound either.
     if (roster.sound_step < base_.step && checkpoints_.count(base_) == 0) {
-      torn_[base_.attempt] = roster.sound_step;
+      lineage_.SetSound(base_.attempt, roster.sound_step);
     }
   }
   changed_.holdings = changed_.orders = true;

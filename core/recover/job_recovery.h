@@ -275,11 +275,7 @@ class JobRecovery {
   };
 
   // Virtual for the simulation's flaws.
-  virtual bool IsValid(Cut cut) const {
-    const auto torn = torn_.find(cut.attempt);
-    return lineage_.IsValid(cut) &&
-           (torn == torn_.end() || cut.step <= torn->second);
-  }
+  virtual bool IsValid(Cut cut) const { return lineage_.IsValid(cut); }
   virtual bool HasLeft(const Peer& peer) const {
     return peer.report.echo > leaving_.mark;
   }
@@ -470,8 +466,6 @@ class JobRecovery {
   Holdings holdings_;
   std::set<MemberId> excluded_;
   std::set<MemberId> distrusted_;
-  // The last sound step of attempts whose group was torn.
-  std::map<int64_t, int64_t> torn_;
   // Workers that this or an earlier coordinator may have told of the job.
   std::set<WorkerId> told_;
   int64_t lost_rows_ = 0;  // that a restored store may lack

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "core/base/errors.h"
 #include "core/job/aggregation.h"
@@ -483,11 +484,16 @@ absl::StatusOr<std::vector<PiecePtr>> FetchCut(
   if (run.exchange == nullptr) {
     return Unimplemented("this worker keeps no pieces");
   }
-  // Members that gossip have states of their own.  Only the one of the process
-  // that is named counts, even if this worker has deposited that cut too.
+  // A member of a group may have deposited another state as that cut: members
+  // that gossip have states of their own, and a state may be wrong.  Its own
+  // one counts where the order names it.
+  const auto is_self = [&run](const PieceSource& source) {
+    return source.holder.worker == run.self;
+  };
   const bool from_store =
-      !IsGossip(run.order.spec) ||
-      (!sources.empty() && sources.front().holder.worker == run.self);
+      IsGossip(run.order.spec)
+          ? !sources.empty() && is_self(sources.front())
+          : !IsDataParallel(run.order.spec) || absl::c_any_of(sources, is_self);
   PieceWant want{run.order.fence.job, cut, {}, sources, from_store};
   for (const auto& [first, engine] : engines) {
     int layer = first;

@@ -129,7 +129,7 @@ void World::Store(const StoreAttempt& store) {
   }
   group_.emplace(OptionsOfGroup(), std::nullopt);
   group_->Begin(workers, {}, store.row.base.step, Now());
-  kept_ = {store.row.attempt, *group_->TakeNews().view, {}};
+  kept_ = {store.row.attempt, *group_->TakeNews().view, {}, kept_.distrusted};
   deposit_from_ = reached_ = 0;
   heard_.clear();
   sent_.clear();
@@ -236,7 +236,9 @@ void World::RestoreJob() {
   reached_ = 0;
   Base::RestoreJob();
   kept_ = disk_;
-  if (corrupted_) PassOver();
+  for (const auto& [worker, incarnation] : kept_.distrusted) {
+    job_->Distrust({worker, incarnation});
+  }
   if (disk_.attempt != rows_.back().attempt) {
     return Fail("attempt ", rows_.back().attempt,
                 " is stored without its first view");
@@ -335,6 +337,8 @@ void World::TakeNews() {
     if (news.view.has_value()) kept_.view = *news.view;
     for (const GroupLeaver& each : news.leavers) {
       kept_.excluded[each.id.worker] = each.id.incarnation;
+      if (each.exit != GroupExit::kMismatch) continue;
+      kept_.distrusted[each.id.worker] = each.id.incarnation;
     }
     Write([this, kept = kept_] { disk_ = kept; });
   }
@@ -358,7 +362,21 @@ void World::TakeNews() {
     if (checkpoint_.step > roster.sound_step) PassOver();
   }
   if (group_->lost()) See(Moment::kLost);
+  // Durable before the orders that follow.
+  const auto sound = std::make_shared<std::vector<AttemptRow>>();
+  if (group_->torn()) {
+    Write([this, sound] {
+      Lineage lineage(rows_);
+      for (const AttemptRow& row : *sound) {
+        if (row.sound_through.has_value()) {
+          lineage.SetSound(row.attempt, *row.sound_through);
+        }
+      }
+      rows_ = lineage.rows();
+    });
+  }
   Call(&JobRecovery::OnRoster, roster);
+  *sound = job_->lineage().rows();
   if (!group_.has_value()) return;
   SendGroupOrders();
   if (group_->AllDone()) OnAllDone();
@@ -608,7 +626,7 @@ void World::CheckUse(const std::string& by, Cut cut,
 }
 
 void World::CheckRow(const StoreAttempt& store) {
-  const auto& [attempt, base] = store.row;
+  const auto& [attempt, base, sound] = store.row;
   if (!job_->lineage().IsValid(base)) {
     return Fail("attempt ", attempt, " goes on from ", base,
                 ", which is not valid");

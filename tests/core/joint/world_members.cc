@@ -208,7 +208,6 @@ void World::BeginRun(Worker& worker) {
     worker.step = run.base.step;
     member.state = {options_.seed, 0, false};
     if (run.base != Cut()) {
-      if (accused_.count(worker.id()) > 0) PassOver();
       CheckUse(Word(worker), run.base, layers);
       const Origin& origin = origins_[layers.at(0)];
       member.state = {origin.state, worker.step, origin.tainted};
@@ -256,6 +255,12 @@ bool World::IsFollowed(const MemberId& id) const {
           return each.source == id;
         });
       });
+}
+
+bool World::MayReadOwn(const Worker& worker,
+                       const std::vector<MemberId>& sources) const {
+  return std::find(sources.begin(), sources.end(), worker.id()) !=
+         sources.end();
 }
 
 // Two sources at once.
@@ -376,7 +381,11 @@ void World::Do(Worker& worker, const struct Apply& apply) {
   const uint64_t hash = apply.result.hash();
   member.hashes[apply.result.step + 1] = hash;
   member.owing.clear();
-  member.turns.push_back({Turn::Kind::kApply, apply.result.step, hash, {}});
+  member.turns.push_back({Turn::Kind::kApply,
+                          apply.result.step,
+                          hash,
+                          {},
+                          apply.result.compared_through});
 }
 
 void World::Do(Worker& worker, const Suspect& suspect) {
@@ -481,7 +490,7 @@ void World::Take(Worker& worker) {
     worker.step = member.state.step = turn.step;
     Trace(worker, " takes the state after ", worker.step, " steps over");
     member.untold = !gossip_;
-    OnState(worker, turn.step, /*took_over=*/true);
+    OnState(worker, turn.step, std::nullopt);
     TellState(worker);
     return Work(worker);
   }
@@ -499,8 +508,8 @@ void World::Take(Worker& worker) {
   }
   worker.step = member.state.step = turn.step + 1;
   Trace(worker, " has applied ", worker.step, " steps");
-  if (worker.step == last_step_) TellState(worker);
-  OnState(worker, worker.step, /*took_over=*/false);
+  const bool awaited = OnState(worker, worker.step, turn.compared);
+  if (awaited || worker.step == last_step_) TellState(worker);
   Work(worker);
 }
 
@@ -532,22 +541,33 @@ bool World::IsDue(Member& member, int64_t steps) const {
          (also > 0 && steps % also == 0);
 }
 
-void World::OnState(Worker& worker, int64_t steps, bool took_over) {
+bool World::OnState(Worker& worker, int64_t steps,
+                    std::optional<int64_t> compared) {
   Member& member = MemberOf(worker);
   member.state_step = steps;
-  const auto confirmed = std::exchange(member.unconfirmed, std::nullopt);
-  if (took_over || member.job != worker.job) return;
-  if (confirmed.has_value()) {
-    if (confirmed->second.tainted) PassOver();
-    DepositState(worker, confirmed->first, confirmed->second);
+  if (!compared.has_value()) member.unconfirmed.reset();
+  if (!compared.has_value() || member.job != worker.job) return false;
+  if (member.unconfirmed.has_value() &&
+      member.unconfirmed->first <= *compared) {
+    const auto confirmed = *std::exchange(member.unconfirmed, std::nullopt);
+    DepositState(worker, confirmed.first, confirmed.second);
   }
-  if (!IsDue(member, steps)) return;
-  if (gossip_ && ViewOf(member)->leveller != worker.id()) return;
-  if (gossip_ || steps == last_step_ ||
-      joint_.flaw == JointFlaw::kSayUnconfirmed) {
-    return DepositState(worker, steps, member.state);
+  if (gossip_) {
+    if (IsDue(member, steps) && ViewOf(member)->leveller == worker.id()) {
+      DepositState(worker, steps, member.state);
+    }
+    return false;
+  }
+  const bool is_last = steps == last_step_;
+  if ((member.unconfirmed.has_value() && !is_last) || !IsDue(member, steps)) {
+    return false;
+  }
+  if (is_last || joint_.flaw == JointFlaw::kSayUnconfirmed) {
+    DepositState(worker, steps, member.state);
+    return false;
   }
   member.unconfirmed = {steps, member.state};
+  return true;
 }
 
 void World::DepositState(Worker& worker, int64_t steps, const State& state) {

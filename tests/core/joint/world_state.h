@@ -37,8 +37,9 @@ struct Turn {
 
   Kind kind = Kind::kApply;
   int64_t step = 0;
-  uint64_t hash = 0;  // of the result; of the partner's state; 0: none
-  State state;        // kRestore
+  uint64_t hash = 0;     // of the result; of the partner's state; 0: none
+  State state;           // kRestore
+  int64_t compared = 0;  // kApply: RoundResult::compared_through
 };
 
 // A run of a group has this on its worker.
@@ -80,6 +81,7 @@ struct Kept {
   int64_t attempt = 0;
   View view;
   std::map<WorkerId, Incarnation> excluded;
+  std::map<WorkerId, Incarnation> distrusted;
 };
 
 class World final : public recover_world::World {
@@ -124,6 +126,8 @@ class World final : public recover_world::World {
   void BeginRun(Worker& worker);
   void KeepState(Worker& worker, bool keep_state) override;
   bool IsFollowed(const MemberId& id) const;
+  bool MayReadOwn(const Worker& worker,
+                  const std::vector<MemberId>& sources) const override;
   std::optional<uint64_t> FindPiece(
       Worker& worker, const Piece& piece,
       const std::vector<MemberId>& sources) override;
@@ -169,7 +173,8 @@ class World final : public recover_world::World {
   void ComputePart(Worker& worker, int64_t step);
   void TellState(Worker& worker);
   void OfferStates(Worker& worker);
-  void OnState(Worker& worker, int64_t steps, bool took_over);
+  // As MemberParts::on_state.
+  bool OnState(Worker& worker, int64_t steps, std::optional<int64_t> compared);
   bool IsDue(Member& member, int64_t steps) const;
   void DepositState(Worker& worker, int64_t steps, const State& state);
   const std::optional<View>& ViewOf(const Member& member) const {
@@ -223,18 +228,12 @@ class World final : public recover_world::World {
   void ResumeJob();
   bool Corrupt(Worker& worker);
   // A wrong state may be used from now on, since the product does not see it:
-  //   - a round commits without comparing all states, where a hash was late or
-  //     a leveller has brought its result;
   //   - a member that leaves deposits what nobody has compared, and copies of
   //     that count even if the coordinator does not trust the member;
   //   - members that gossip deposit a step one after the other, and a machine
   //     that copies from both has pieces of both;
   //   - where the newest checkpoint is of such a deposit, and the group is torn
-  //     then, this world keeps no older one;
-  //   - a member that is not trusted begins the next attempt from its own
-  //     store;
-  //   - a coordinator that starts anew knows neither whom the last one did not
-  //     trust nor which steps were torn.
+  //     then, this world keeps no older one.
   void PassOver() {
     forgiven_ = forgiven_ || joint_.flaw != JointFlaw::kPassOverNothing;
   }

@@ -160,6 +160,11 @@ class World : protected world::Kernel {
   bool Fetch(Worker& worker, std::map<int, uint64_t>& layers);
   virtual void CheckRestored(Worker& worker, const Piece& piece,
                              uint64_t state);
+  // Whether pieces of its own store count.
+  virtual bool MayReadOwn(const Worker& /*worker*/,
+                          const std::vector<MemberId>& /*sources*/) const {
+    return true;
+  }
   virtual std::optional<uint64_t> FindPiece(
       Worker& worker, const Piece& piece, const std::vector<MemberId>& sources);
   void Begin(Worker& worker, int64_t step);

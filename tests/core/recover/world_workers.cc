@@ -263,7 +263,9 @@ std::optional<uint64_t> World::FindPiece(Worker& worker, const Piece& piece,
     }
     return std::nullopt;
   };
-  if (const auto own = look(worker)) return own;
+  if (MayReadOwn(worker, sources)) {
+    if (const auto own = look(worker)) return own;
+  }
   for (const MemberId& source : sources) {
     const Worker* const holder = Find(source);
     if (holder == nullptr || holder->frozen() || !IsLinked(worker, *holder)) {
