@@ -73,11 +73,11 @@ struct KeptView {
   View view;
   // The last process of each worker that was removed; it never comes back.
   std::map<WorkerId, Incarnation> excluded = {};
+  // A group that had begun was lost: later attempts inject no faults.
+  bool faults_are_spent = false;
   // The last process of each worker whose state differed from the majority's,
   // in this attempt or an earlier one.
   std::map<WorkerId, Incarnation> distrusted = {};
-  // A group that had begun was lost: later attempts inject no faults.
-  bool faults_are_spent = false;
 };
 
 struct StoredState {

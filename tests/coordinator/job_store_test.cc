@@ -138,13 +138,14 @@ TEST_F(JobStoreTest, KeepsTheNewestViewOfEachJobAndTheHighestTerm) {
 TEST_F(JobStoreTest, KeepsWhoWasTakenOutOfAGroupBesideItsView) {
   const std::map<WorkerId, Incarnation> excluded = {
       {WorkerId{3}, {~uint64_t{0}}}, {WorkerId{4}, {44}}};
-  Commit({.views = {{JobId{1}, {1, ViewOfTwo(7), excluded}},
+  Commit({.views = {{JobId{1}, {1, ViewOfTwo(7), excluded, false, excluded}},
                     {JobId{2}, {1, ViewOfTwo(1), excluded, true}}}});
   Commit({.views = {{JobId{2}, {2, ViewOfTwo(1), {}, true}}}});
 
   const StoredState state = *store_->Load();
 
   EXPECT_EQ(state.views.at(JobId{1}).excluded, excluded);
+  EXPECT_EQ(state.views.at(JobId{1}).distrusted, excluded);
   EXPECT_FALSE(state.views.at(JobId{1}).faults_are_spent);
   EXPECT_TRUE(state.views.at(JobId{2}).excluded.empty());
   EXPECT_TRUE(state.views.at(JobId{2}).faults_are_spent);

@@ -38,6 +38,16 @@ TEST(Lineage, WhatTheJobBeganFromIsValidWhereNoAttemptBeganBelowIt) {
   EXPECT_FALSE(Lineage(Rows{{1, {}}}).IsValid({0, 10}));
 }
 
+TEST(Lineage, StatesAfterTheLastSoundStepCountForNothing) {
+  Lineage lineage(std::vector<AttemptRow>{{1, {}}, {2, {1, 5}}});
+  lineage.SetSound(2, 8);
+
+  EXPECT_TRUE(lineage.IsValid({2, 8}));
+  EXPECT_FALSE(lineage.IsValid({2, 9}));
+  EXPECT_TRUE(lineage.IsSuperseded({2, 9}));
+  EXPECT_TRUE(lineage.IsValid({1, 5}));
+}
+
 TEST(Holdings, TwoWorkersOnOneMachineAreOneHolder) {
   Holdings holdings(2);
   const Cut cut{1, 10};

@@ -262,8 +262,10 @@ class Server : public ::testing::Test {
         {0, view_.id, kSecond, member_->next(), 0, std::move(body)}, now,
         actions_);
   }
-  // Both parts come `spread` apart, and are committed at `last`.
-  void Round(Instant first, absl::Duration spread) {
+  // Both parts come `spread` apart, and are committed at `last`.  The other one
+  // says that its state after `state_step` steps has this hash.
+  void Round(Instant first, absl::Duration spread, int64_t state_step = 0,
+             uint64_t state_hash = 0) {
     const int64_t step = member_->next();
     const Instant last = first + spread;
     member_->OnPart({PartOffer{step, 0, 1, 5, 0}}, first, actions_);
@@ -272,14 +274,40 @@ class Server : public ::testing::Test {
     ASSERT_NE(request, nullptr);
     member_->OnAggregated(Aggregate(*request), 77, 2, last, actions_);
     ASSERT_TRUE(member_->held().has_value());
-    Hear(Hold{step, member_->held()->hash(), 0, 0}, last);
+    Hear(Hold{step, member_->held()->hash(), state_step, state_hash}, last);
     ASSERT_EQ(member_->next(), step + 1);
+  }
+
+  // Of the newest result.
+  int64_t ComparedThrough() const {
+    int64_t compared = -1;
+    for (const RoundAction& action : actions_) {
+      const auto* apply = std::get_if<Apply>(&action);
+      if (apply != nullptr) compared = apply->result.compared_through;
+    }
+    return compared;
   }
 
   const View view_ = SmallView(2);
   RoundActions actions_;
   std::optional<RoundMember> member_;
 };
+
+TEST_F(Server, ComparesStatesThatTheOtherTellsSomeStepsLater) {
+  const absl::Duration spread = absl::Milliseconds(1);
+  Round(At(0), spread);
+  member_->OnState(1, 11);
+  Round(At(1), spread);  // nothing is known of the other's state
+  EXPECT_EQ(ComparedThrough(), 0);
+  member_->OnState(2, 22);
+  Round(At(2), spread, 1, 11);
+  EXPECT_EQ(ComparedThrough(), 1);
+  Round(At(3), spread, 3, 33);  // its own state after three steps comes late
+  EXPECT_EQ(ComparedThrough(), 1);
+  member_->OnState(3, 33);
+  Round(At(4), spread, 3, 33);
+  EXPECT_EQ(ComparedThrough(), 3);
+}
 
 TEST_F(Server, WaitsInProportionToWhatTheStepTook) {
   Round(At(0), absl::Milliseconds(1));
