@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"

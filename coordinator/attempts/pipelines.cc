@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "coordinator/attempts/checkpoints.h"
-#include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/mesh/job_progress.h"
 #include "core/base/counted.h"

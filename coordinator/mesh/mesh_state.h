@@ -294,7 +294,7 @@ struct MeshState {
   void LetGo(const JobEntry& job, v1::JobWorker& worker);
   void EndJob(JobEntry& job, JobState state, const std::string& why,
               Moment moment);
-  // advice: the person's next action; see coordinator/jobs/advice.h.
+  // advice: the person's next action; see coordinator/jobs/job_text.h.
   void FailJob(JobEntry& job, const std::string& why, const std::string& advice,
                Moment moment);
   // Says that the store refuses writes; empty: it does not.

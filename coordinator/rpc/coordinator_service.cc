@@ -6,18 +6,253 @@
 #include <string>
 #include <utility>
 
-#include "coordinator/rpc/attach_stream.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/rpc/convert.h"
 #include "core/base/errors.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
+#include "core/rpc/tls.h"
 
 namespace paceline {
 namespace {
 
 // Longer than the two minutes after which a worker gives up a call.
 constexpr absl::Duration kLongestStandstill = absl::Minutes(3);
+
+// The coordinator's end of one Attach stream.  Thread-safe.  Reads the next
+// message only when the coordinator has taken the last one, and has one write
+// under way.  Messages wait in one slot a kind (welcome, newest order, newest
+// acknowledgement), so that a slow worker costs bounded memory.
+class AttachStream final
+    : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
+      public WorkerStream {
+ public:
+  // The peer's certificate; shared with gRPC's connection.
+  using Caller = std::shared_ptr<const grpc::AuthContext>;
+
+  // `peer`: grpc::CallbackServerContext::peer().  All references outlive it.
+  // A worker that shows the certificate of another name is refused.
+  // A stream takes a place among `strangers` until its registration comes, and
+  // ends if it does not come within `registration`.
+  static AttachStream* Start(Coordinator& coordinator,
+                             CoordinatorMetrics& metrics, std::string peer,
+                             Caller caller, StreamLimit& strangers,
+                             absl::Duration registration) {
+    auto place = strangers.Enter(peer);
+    const auto stream = std::make_shared<AttachStream>(
+        coordinator, metrics, std::move(peer), std::move(caller));
+    {
+      absl::MutexLock lock(&stream->mutex_);
+      stream->self_ = stream;
+    }
+    if (!place.ok()) {
+      stream->End(place.status());
+      return stream.get();
+    }
+    const auto expired = [registration, raw = stream.get()] {
+      raw->End(DeadlineExceeded("no registration came within ",
+                                absl::FormatDuration(registration)));
+    };
+    stream->stranger_.reset(
+        new Stranger{*std::move(place), CallDeadline(registration, expired)});
+    stream->ReadNext();
+    return stream.get();
+  }
+
+  AttachStream(Coordinator& coordinator, CoordinatorMetrics& metrics,
+               std::string peer, Caller caller)
+      : coordinator_(coordinator),
+        metrics_(metrics),
+        peer_(std::move(peer)),
+        caller_(std::move(caller)),
+        id_(coordinator.NextStream()) {}
+
+  void SendOrder(const StandingOrder& order) override {
+    v1::StandingOrder proto = ToProto(order);
+    {
+      absl::MutexLock lock(&mutex_);
+      order_ = std::move(proto);
+    }
+    Pump();
+  }
+
+  void SendAck(int64_t sequence) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ack_ = sequence;
+    }
+    Pump();
+  }
+
+  void End(const absl::Status& status) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (end_.has_value()) return;
+      end_ = status;
+    }
+    // First, since Pump() may end this stream's life.
+    coordinator_.OnBroken(id_);
+    Pump();
+  }
+
+  bool ended() const override {
+    absl::MutexLock lock(&mutex_);
+    return end_.has_value();
+  }
+  std::string peer() const override { return peer_; }
+
+  void OnReadDone(bool ok) override {
+    stranger_ = nullptr;
+    if (!ok) {
+      End(absl::OkStatus());
+    } else if (!registered_) {
+      Register(incoming_);
+    } else {
+      TakeHeartbeat(incoming_);
+    }
+  }
+
+  void OnWriteDone(bool /*ok*/) override {
+    // A failed write shows as a failed read too, which ends the stream.
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+    }
+    Pump();
+  }
+
+  void OnCancel() override { End(Cancelled("the worker closed the stream")); }
+  void OnDone() override {
+    std::shared_ptr<AttachStream> self;
+    absl::MutexLock lock(&mutex_);
+    self.swap(self_);
+  }
+
+ private:
+  // Exists until the registration comes.
+  struct Stranger {
+    std::unique_ptr<StreamLimit::Place> place;
+    CallDeadline deadline;
+  };
+
+  void Register(const v1::WorkerMessage& message) {
+    v1::Registration registration = message.registration();
+    absl::Status taken =
+        message.has_registration()
+            ? TakeRegistration(peer_, registration)
+            : InvalidArgument("the first message of Attach is no registration");
+    const std::optional<Identity> identity = IdentityOf(*caller_);
+    registration.set_key(KeyOf(*caller_));
+    if (taken.ok() && identity.has_value() &&
+        identity->name != registration.name()) {
+      taken = PermissionDenied(
+          "worker ", registration.name(), " shows the certificate of worker ",
+          identity->name, ": join again under the new name");
+    }
+    if (!taken.ok()) return OnWelcome(taken);
+    registered_ = true;
+    Listener::OnKnown(peer_);
+    const std::shared_ptr<AttachStream> self = Self();
+    coordinator_.Attach(id_, self, std::move(registration),
+                        [self](const absl::StatusOr<v1::Welcome>& welcome) {
+                          self->OnWelcome(welcome);
+                        });
+  }
+
+  void TakeHeartbeat(const v1::WorkerMessage& message) {
+    absl::StatusOr<WorkerReport> report =
+        message.has_heartbeat()
+            ? FromProto(message.heartbeat())
+            : InvalidArgument("after the registration come heartbeats only");
+    const auto taken = [self = Self()](const absl::Status& status) {
+      self->metrics_.CountHeartbeat(status.code());
+      if (status.ok()) return self->ReadNext();
+      self->End(status);
+    };
+    if (!report.ok()) return taken(report.status());
+    coordinator_.OnReport(id_, *std::move(report), taken);
+  }
+
+  void OnWelcome(const absl::StatusOr<v1::Welcome>& welcome) {
+    absl::Status taken = welcome.status();
+    // The worker may have been revoked while its registration waited.
+    if (taken.ok()) taken = CheckRevoked(*caller_);
+    metrics_.CountAttach(taken.code());
+    if (!taken.ok()) return End(taken);
+    {
+      absl::MutexLock lock(&mutex_);
+      welcome_ = *welcome;
+    }
+    Pump();
+    ReadNext();
+  }
+
+  std::shared_ptr<AttachStream> Self() {
+    absl::MutexLock lock(&mutex_);
+    return self_;
+  }
+
+  void ReadNext() {
+    absl::MutexLock lock(&mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  // Starts the next write, or finishes the stream if it has ended.
+  void Pump() {
+    // gRPC only queues these operations; it calls back from other threads.
+    absl::MutexLock lock(&mutex_);
+    if (finished_ || writing_) return;
+    if (end_.has_value()) {
+      finished_ = true;
+      Finish(ToGrpc(*end_));
+    } else if (TakeNextLocked()) {
+      writing_ = true;
+      StartWrite(&outgoing_);
+    }
+  }
+
+  bool TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    outgoing_.Clear();
+    if (welcome_.has_value()) {
+      *outgoing_.mutable_welcome() = *std::exchange(welcome_, std::nullopt);
+    } else if (order_.has_value()) {
+      *outgoing_.mutable_order() = *std::exchange(order_, std::nullopt);
+    } else if (ack_.has_value()) {
+      outgoing_.mutable_ack()->set_sequence(*std::exchange(ack_, std::nullopt));
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  // Constant after construction.
+  Coordinator& coordinator_;
+  CoordinatorMetrics& metrics_;
+  const std::string peer_;
+  const Caller caller_;
+  const StreamId id_;
+
+  // Touched by the one read under way, and between two reads by its handler.
+  v1::WorkerMessage incoming_;
+  std::unique_ptr<Stranger> stranger_;
+  bool registered_ = false;
+
+  // Touched by the one write under way.
+  v1::CoordinatorMessage outgoing_;
+
+  mutable absl::Mutex mutex_;
+  // Shared with the coordinator's list of streams; dropped in OnDone(), which
+  // is gRPC's last call.
+  std::shared_ptr<AttachStream> self_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::StandingOrder> order_ ABSL_GUARDED_BY(mutex_);
+  std::optional<int64_t> ack_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // the first wins
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // no more gRPC calls
+};
 
 // One worker's upload: it reads the next chunk when the last one was written.
 // gRPC keeps it alive until Finish(), which comes after every answer of the
@@ -42,10 +277,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) {
-      Close();
-      return;
-    }
+    if (!ok) return Close();
     GrantTime();
     if (FenceOf(piece_) == fence_) return Write();
     fence_ = FenceOf(piece_);

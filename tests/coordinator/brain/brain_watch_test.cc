@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "coordinator/brain.h"
-#include "coordinator/jobs/advice.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/job/job_keys.h"
 #include "core/os/files.h"
