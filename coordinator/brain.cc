@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
@@ -598,7 +598,7 @@ std::vector<JobId> Brain::ShownJobs(int most) const {
     if (++ended > most) break;
     shown.push_back(job->second);
   }
-  std::sort(shown.begin(), shown.end());
+  absl::c_sort(shown);
   return shown;
 }
 

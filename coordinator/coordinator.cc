@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "coordinator/jobs/job_text.h"
@@ -418,9 +419,9 @@ void Coordinator::OnBroken(StreamId id) {
 void Coordinator::AdmitUpload(const Fence& fence, const std::string& peer,
                               StatusDone done) {
   Post([this, fence, peer, done] {
-    const auto from = std::find_if(
-        streams_.begin(), streams_.end(),
-        [&peer](const auto& at) { return at.second->peer() == peer; });
+    const auto from = absl::c_find_if(streams_, [&peer](const auto& at) {
+      return at.second->peer() == peer;
+    });
     done(brain_.CheckUpload(fence,
                             from == streams_.end() ? StreamId{} : from->first));
   });

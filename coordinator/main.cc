@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -16,7 +15,6 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/options.h"
 #include "coordinator/rpc/control_service.h"
-#include "coordinator/rpc/convert.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/pieces.h"
 #include "coordinator/rpc/trust_service.h"

@@ -10,7 +10,6 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/data/batch.h"
-#include "core/job/aggregation.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"

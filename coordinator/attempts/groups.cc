@@ -1,7 +1,6 @@
 #include "coordinator/attempts/groups.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -48,10 +47,10 @@ void AddCosine(const v1::RoundRecord& record, JobEntry& job) {
 }
 
 bool HasLatePart(const v1::RoundRecord& record) {
-  return std::any_of(record.skipped().begin(), record.skipped().end(),
-                     [](const v1::RoundRecord::Skip& skip) {
-                       return skip.reason() == "late";
-                     });
+  return absl::c_any_of(record.skipped(),
+                        [](const v1::RoundRecord::Skip& skip) {
+                          return skip.reason() == "late";
+                        });
 }
 
 // Chosen with an attempt's first members; later ones use the same shards.
@@ -255,16 +254,13 @@ bool Groups::EvaluationIsOver(const JobEntry& job) {
   }
   const View& view = *job.group->view();
   const auto is_gone = [&view](WorkerId worker) {
-    return std::none_of(view.members.begin(), view.members.end(),
-                        [worker](const ViewMember& member) {
-                          return member.id.worker == worker;
-                        });
+    return absl::c_none_of(view.members, [worker](const ViewMember& member) {
+      return member.id.worker == worker;
+    });
   };
-  return std::all_of(evaluation.members.begin(), evaluation.members.end(),
-                     [&](WorkerId member) {
-                       return sent.count(member) > 0 ||
-                              (later && is_gone(member));
-                     });
+  return absl::c_all_of(evaluation.members, [&](WorkerId member) {
+    return sent.count(member) > 0 || (later && is_gone(member));
+  });
 }
 
 void Groups::EndEvaluation(JobEntry& job, Moment moment) {

@@ -1,9 +1,9 @@
 #include "coordinator/attempts/job_queue.h"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/errors.h"
@@ -23,10 +23,9 @@ void JobQueue::AddStages(const std::vector<StageOfPlan>& stages,
 std::optional<Submission> JobQueue::Known(
     const v1::SubmitJobRequest& request) const {
   if (request.request_id().empty()) return std::nullopt;
-  const auto known = std::find_if(
-      mesh_.jobs.begin(), mesh_.jobs.end(), [&](const auto& entry) {
-        return entry.second.record.job.request_id() == request.request_id();
-      });
+  const auto known = absl::c_find_if(mesh_.jobs, [&](const auto& entry) {
+    return entry.second.record.job.request_id() == request.request_id();
+  });
   if (known == mesh_.jobs.end()) return std::nullopt;
   Submission submission;
   submission.job = known->second.record;
@@ -133,9 +132,8 @@ void JobQueue::Serve(Moment moment) {
   const MembershipPolicy& policy = mesh_.policy.membership;
   const bool settled =
       moment.now - mesh_.start >= policy.lease + policy.grace ||
-      std::all_of(mesh_.membership.members().begin(),
-                  mesh_.membership.members().end(),
-                  [](const auto& entry) { return entry.second.seen; });
+      absl::c_all_of(mesh_.membership.members(),
+                     [](const auto& entry) { return entry.second.seen; });
   JobId head;
   mesh_.slow.clear();
   look_.reset();

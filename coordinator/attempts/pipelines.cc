@@ -103,11 +103,10 @@ Cut PredictedCut(const JobRecord& record) {
 JobSpec WithThoseThere(const JobSpec& spec,
                        const std::vector<Candidate>& candidates) {
   return WithoutAbsentReplicas(spec, [&](const std::string& name) {
-    return std::any_of(candidates.begin(), candidates.end(),
-                       [&name](const Candidate& candidate) {
-                         return !candidate.drained && !candidate.unfit &&
-                                candidate.member->registration.name() == name;
-                       });
+    return absl::c_any_of(candidates, [&name](const Candidate& candidate) {
+      return !candidate.drained && !candidate.unfit &&
+             candidate.member->registration.name() == name;
+    });
   });
 }
 
@@ -220,7 +219,7 @@ std::optional<JobSpec> Pipelines::WithoutLost(const JobEntry& job,
   // A worker with another job is not lost.
   const auto is_there = [&](const std::string& name) {
     const auto& members = mesh_.membership.members();
-    return std::any_of(members.begin(), members.end(), [&](const auto& each) {
+    return absl::c_any_of(members, [&](const auto& each) {
       const Member& member = each.second;
       return member.registration.name() == name && !IsGone(member.state) &&
              member.stream.assigned() &&
@@ -334,7 +333,7 @@ PlacedStages Pipelines::PlanFor(JobEntry& job,
 
 bool Pipelines::LeavesIdle(const JobEntry& job) const {
   return job.recovery->phase() == JobPhase::kRunning &&
-         std::any_of(mesh_.open.begin(), mesh_.open.end(), [this](JobId id) {
+         absl::c_any_of(mesh_.open, [this](JobId id) {
            const JobEntry& other = mesh_.jobs.at(id);
            return other.record.state() == JobState::kQueued &&
                   !other.queued.may_be_passed;
@@ -513,10 +512,10 @@ bool Pipelines::OnHeartbeat(const Member& member,
       for (const RunPlace& place : places) {
         if (report.phase != WorkPhase::kDone || job.group.has_value()) break;
         if (place.process != member.process()) continue;
-        const auto first = std::find_if(places.begin(), places.end(),
-                                        [&place](const RunPlace& each) {
-                                          return each.layers == place.layers;
-                                        });
+        const auto first =
+            absl::c_find_if(places, [&place](const RunPlace& each) {
+              return each.layers == place.layers;
+            });
         // The first of a stage's replicas uploads the weights.
         if (first->process != member.process()) continue;
         // The weights are uploaded, so its state is not needed any more.
@@ -691,9 +690,8 @@ std::vector<PeerReport> Pipelines::Watch(JobEntry& job, const Member& member,
   // A peer report names the worker, not its process.
   watched.links.peers.clear();
   for (PeerReport peer : report.member->peers) {
-    const auto place = std::find_if(
-        job.recovery->places().begin(), job.recovery->places().end(),
-        [&peer](const RunPlace& each) {
+    const auto place =
+        absl::c_find_if(job.recovery->places(), [&peer](const RunPlace& each) {
           return each.process.worker == peer.peer.worker;
         });
     if (place == job.recovery->places().end()) continue;
@@ -774,7 +772,7 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
 
 bool Pipelines::Excludes(const MemberId& process) const {
   const auto& running = mesh_.running;
-  return std::any_of(running.begin(), running.end(), [&](JobId id) {
+  return absl::c_any_of(running, [&](JobId id) {
     const JobEntry& job = mesh_.jobs.at(id);
     return job.recovery != nullptr && job.recovery->Excludes(process);
   });

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "coordinator/attempts/groups.h"
 #include "coordinator/mesh/job_progress.h"
 #include "coordinator/mesh/mesh_measurements.h"

@@ -1,8 +1,8 @@
 #include "coordinator/jobs/group_event_log.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -128,9 +128,8 @@ std::string GroupEventLog::Summary() const {
   if (!outvoted_.empty()) {
     std::vector<std::pair<std::string, int64_t>> most(outvoted_.begin(),
                                                       outvoted_.end());
-    std::stable_sort(
-        most.begin(), most.end(),
-        [](const auto& a, const auto& b) { return a.second > b.second; });
+    absl::c_stable_sort(
+        most, [](const auto& a, const auto& b) { return a.second > b.second; });
     parts.push_back(absl::StrCat(
         "outvoted: ", absl::StrJoin(most, ", ", absl::PairFormatter(" "))));
   }

@@ -1,14 +1,12 @@
 #include "coordinator/jobs/job_group.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/counted.h"
-#include "core/cluster/eviction.h"
 #include "core/job/aggregation.h"
 
 namespace paceline {
@@ -214,10 +212,9 @@ Roster JobGroup::MakeRoster(int layers) const {
     roster.members.push_back({{0, layers}, member.id});
   }
   // In gossip the leveller's state is the one that is kept.
-  std::stable_partition(roster.members.begin(), roster.members.end(),
-                        [this](const RunPlace& place) {
-                          return place.process == view()->leveller;
-                        });
+  absl::c_stable_partition(roster.members, [this](const RunPlace& place) {
+    return place.process == view()->leveller;
+  });
   for (const auto& [id, process] : processes_) {
     if (!IsMember(id)) roster.listeners.insert(id);
   }
@@ -324,11 +321,10 @@ void JobGroup::SetDraining(WorkerId worker, bool draining) {
 
 // Whether another member has the state.
 bool JobGroup::HasStayer(const MemberId& leaving) const {
-  return std::any_of(view()->members.begin(), view()->members.end(),
-                     [&](const ViewMember& member) {
-                       return member.id != leaving && Has(member.id) &&
-                              taken_part_.count(member.id) > 0;
-                     });
+  return absl::c_any_of(view()->members, [&](const ViewMember& member) {
+    return member.id != leaving && Has(member.id) &&
+           taken_part_.count(member.id) > 0;
+  });
 }
 
 void JobGroup::LetDrainedGo() {
@@ -408,9 +404,8 @@ int JobGroup::members() const {
 }
 
 int JobGroup::listeners() const {
-  return static_cast<int>(std::count_if(
-      processes_.begin(), processes_.end(),
-      [this](const auto& each) { return !IsMember(each.first); }));
+  return static_cast<int>(absl::c_count_if(
+      processes_, [this](const auto& each) { return !IsMember(each.first); }));
 }
 
 std::string JobGroup::NameOf(const MemberId& member) const {

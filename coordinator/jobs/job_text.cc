@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,9 +14,7 @@
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"
-#include "core/job/job_check.h"
 #include "core/job/job_keys.h"
-#include "core/job/job_model.h"
 #include "core/optim/step_gate.h"
 #include "core/schedule/schedule.h"
 
@@ -156,8 +155,7 @@ std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
   if (IsInference(record.spec) || IsDataParallel(record.spec)) return "";
   const std::vector<int> numbers = StageNumbers(record.stages);
   for (size_t i = 0; i < record.stages.size(); ++i) {
-    const auto replicas =
-        std::count(numbers.begin(), numbers.end(), numbers[i]);
+    const auto replicas = absl::c_count(numbers, numbers[i]);
     if (record.stages[i].worker != worker || replicas == 1) continue;
     return absl::StrCat(
         "; it was one of ", replicas, " replicas of stage ", numbers[i],
@@ -167,12 +165,10 @@ std::string LostReplicaText(const JobRecord& record, WorkerId worker) {
 }
 
 bool Holds(const JobRecord& record, WorkerId worker, int layer) {
-  return std::any_of(record.stages.begin(), record.stages.end(),
-                     [&](const StageOfPlan& stage) {
-                       return stage.worker == worker &&
-                              stage.layers.first <= layer &&
-                              layer < stage.layers.last;
-                     });
+  return absl::c_any_of(record.stages, [&](const StageOfPlan& stage) {
+    return stage.worker == worker && stage.layers.first <= layer &&
+           layer < stage.layers.last;
+  });
 }
 
 bool HoldsLast(const JobRecord& record, WorkerId worker) {
@@ -188,15 +184,13 @@ v1::JobWorker* FindWorker(JobRecord& record, WorkerId id) {
 }
 
 bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase) {
-  return std::all_of(record.job.workers().begin(), record.job.workers().end(),
-                     [&](const v1::JobWorker& worker) {
-                       const bool stopped =
-                           worker.run().phase() == v1::RunState::PHASE_STOPPED;
-                       return (stopped ? v1::RunState::PHASE_RUNNING
-                                       : worker.run().phase()) >= phase ||
-                              (phase == v1::RunState::PHASE_DONE &&
-                               !HasTurn(record, WorkerId{worker.id()}));
-                     });
+  return absl::c_all_of(record.job.workers(), [&](const v1::JobWorker& worker) {
+    const bool stopped = worker.run().phase() == v1::RunState::PHASE_STOPPED;
+    return (stopped ? v1::RunState::PHASE_RUNNING : worker.run().phase()) >=
+               phase ||
+           (phase == v1::RunState::PHASE_DONE &&
+            !HasTurn(record, WorkerId{worker.id()}));
+  });
 }
 
 std::string PhaseOf(const JobRecord& record) {

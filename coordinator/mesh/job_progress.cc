@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/errors.h"
@@ -49,11 +50,9 @@ void AddPart(const v1::StepRecord& part, v1::StepRecord& step) {
 // job may lose is enough.
 void Unite(const v1::UnreadableSamples& more, v1::UnreadableSamples& all) {
   // A worker repeats its whole list in each report.
-  if (std::all_of(more.numbers().begin(), more.numbers().end(),
-                  [&](int32_t number) {
-                    return std::binary_search(all.numbers().begin(),
-                                              all.numbers().end(), number);
-                  })) {
+  if (absl::c_all_of(more.numbers(), [&](int32_t number) {
+        return absl::c_binary_search(all.numbers(), number);
+      })) {
     return;
   }
   std::set<int32_t> numbers(all.numbers().begin(), all.numbers().end());
@@ -243,8 +242,7 @@ void JobProgress::TakeNotes(JobEntry& job, const v1::RunState& run,
                             Moment moment) {
   auto& notes = *job.record.job.mutable_notes();
   for (const std::string& note : run.notes()) {
-    if (notes.size() >= kMaxNotes ||
-        std::find(notes.begin(), notes.end(), note) != notes.end()) {
+    if (notes.size() >= kMaxNotes || absl::c_linear_search(notes, note)) {
       continue;
     }
     *notes.Add() = note;

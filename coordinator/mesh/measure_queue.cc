@@ -1,10 +1,10 @@
 #include "coordinator/mesh/measure_queue.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/list_page.h"
 #include "core/base/counted.h"
@@ -198,7 +198,7 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
     }
     for (const std::string& note : measurement.notes()) {
       const auto& notes = view.notes();
-      if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
+      if (!absl::c_linear_search(notes, note)) {
         view.add_notes(note);
       }
     }
@@ -259,11 +259,11 @@ void MeasureQueue::BeginOwn(
       waiting.emplace_back(own.last, worker);
     }
   }
-  std::sort(waiting.begin(), waiting.end());
+  absl::c_sort(waiting);
   for (const auto& [last, worker] : waiting) {
     if (!is_free(worker)) continue;
     OwnLinks& own = own_.at(worker);
-    const auto peer = std::find_if(own.peers.begin(), own.peers.end(), is_free);
+    const auto peer = absl::c_find_if(own.peers, is_free);
     if (peer == own.peers.end()) continue;
     begin(own.running.emplace(NewLink(0, worker, *peer)));
     own.last = own.running->order.id();
@@ -372,7 +372,7 @@ std::optional<v1::MeasureOrder> MeasureQueue::OrderOf(
 }
 
 bool MeasureQueue::Holds(const std::string& worker) const {
-  return std::any_of(tasks_.begin(), tasks_.end(), [&](const Task& task) {
+  return absl::c_any_of(tasks_, [&](const Task& task) {
     return task.running && !task.gone_since.has_value() &&
            (task.worker == worker || task.peer == worker);
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/jobs/list_page.h"
@@ -31,7 +32,7 @@ std::string LowestCapability(const std::string& precision,
   std::string lowest = HighestUseful(precision);
   for (const auto& [id, member] : members) {
     const v1::Registration& r = member.registration;
-    if (std::count(workers.begin(), workers.end(), r.name()) > 0 &&
+    if (absl::c_linear_search(workers, r.name()) &&
         CapabilityRank(r.cpu_capability()) < CapabilityRank(lowest)) {
       lowest = r.cpu_capability();
     }
@@ -46,7 +47,7 @@ std::string MeshMeasurements::FirstIdle(
     const std::vector<std::string>& names) const {
   for (const MeasureWorker& worker : MeasureWorkers()) {
     if (worker.live && !worker.busy &&
-        std::count(names.begin(), names.end(), worker.name) > 0) {
+        absl::c_linear_search(names, worker.name)) {
       return worker.name;
     }
   }
@@ -146,10 +147,10 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
   std::vector<std::string> workers(request.workers().begin(),
                                    request.workers().end());
   if (workers.empty()) workers = live;
-  std::sort(workers.begin(), workers.end());
+  absl::c_sort(workers);
   workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
   for (const std::string& worker : workers) {
-    if (std::count(live.begin(), live.end(), worker) > 0) continue;
+    if (absl::c_linear_search(live, worker)) continue;
     return NotFound("no live worker ", worker,
                     "; there are: ", absl::StrJoin(live, ", "));
   }

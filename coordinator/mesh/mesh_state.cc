@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
@@ -219,8 +220,8 @@ void ResetProgress(JobEntry& job, int64_t step) {
                                     : std::min(kept.evaluated_step(), step));
   if (kept.broken_step() > step) kept.clear_broken_step();
   // Steps after `step` are run again, and then counted again.
-  const int64_t counted = std::count_if(
-      job.progress.counted.begin(), job.progress.counted.end(),
+  const int64_t counted = absl::c_count_if(
+      job.progress.counted,
       [&](auto& each) { return each.first > step && each.second.skipped(); });
   const int64_t taken = std::max(counted, TakeSkipsBack(step, kept));
   kept.set_skipped_steps(

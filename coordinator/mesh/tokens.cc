@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,8 +21,7 @@ bool MayJoin(const std::string& role) {
 }
 
 bool HasUsed(const v1::JoinToken& token, const std::string& holder) {
-  return std::find(token.used_by().begin(), token.used_by().end(), holder) !=
-         token.used_by().end();
+  return absl::c_linear_search(token.used_by(), holder);
 }
 
 absl::Status Refuse(absl::string_view why) {
@@ -197,8 +197,8 @@ void Tokens::OnRevokeHolder(const std::string& role, const std::string& name) {
   const std::string end = absl::StrCat("/", name);
   for (auto at = tokens_.begin(); at != tokens_.end();) {
     const v1::JoinToken token = (at++)->second;
-    const bool used = std::any_of(
-        token.used_by().begin(), token.used_by().end(),
+    const bool used = absl::c_any_of(
+        token.used_by(),
         [&end](const auto& holder) { return absl::EndsWith(holder, end); });
     if (used && token.role() == role) Drop(token.id());
   }
@@ -216,10 +216,9 @@ absl::StatusOr<v1::ListTokensResponse> Tokens::View(
     }
     there.push_back(Shown(token));
   }
-  std::stable_sort(there.begin(), there.end(),
-                   [](const auto& a, const auto& b) {
-                     return a.expires_unix_ms() < b.expires_unix_ms();
-                   });
+  absl::c_stable_sort(there, [](const auto& a, const auto& b) {
+    return a.expires_unix_ms() < b.expires_unix_ms();
+  });
   v1::ListTokensResponse response;
   ListPage page(skip, request.page_size(), kMostTokens);
   for (const v1::JoinToken& token : there) {

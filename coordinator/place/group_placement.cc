@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/cluster/registration.h"
 #include "core/plan/memory.h"
 #include "core/simulate/estimate.h"
 
@@ -32,7 +31,7 @@ JobSpec Alone(const JobSpec& spec) {
 bool IsNamed(const JobSpec& spec, const Member& member) {
   const std::vector<std::string>& names = spec.aggregation.workers;
   return names.empty() ||
-         std::count(names.begin(), names.end(), member.registration.name()) > 0;
+         absl::c_linear_search(names, member.registration.name());
 }
 
 int64_t Needed(const JobSpec& spec) {
@@ -125,8 +124,7 @@ void LeaveOutRefused(const Measurements& measurements,
     const auto is_its = [&name](const LinkMeasurement& link) {
       return link.from == name || link.to == name;
     };
-    unfit.push_back(
-        RefusedText(*std::find_if(refused.begin(), refused.end(), is_its)));
+    unfit.push_back(RefusedText(*absl::c_find_if(refused, is_its)));
     std::erase_if(refused, is_its);
     std::erase_if(free, [&name](const Member* member) {
       return member->registration.name() == name;
@@ -192,8 +190,8 @@ std::map<WorkerId, double> SharesOf(const JobSpec& spec,
         share = 1 / estimate->stage_seconds[0];
       }
     } else {
-      const auto named = std::find(group.workers.begin(), group.workers.end(),
-                                   worker->registration.name());
+      const auto named =
+          absl::c_find(group.workers, worker->registration.name());
       const size_t place = named - group.workers.begin();
       if (place < group.shares.size()) share = group.shares[place];
     }

@@ -10,7 +10,6 @@
 
 #include "coordinator/place/placement.h"
 #include "core/base/ids.h"
-#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 
 namespace paceline {

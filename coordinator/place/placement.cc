@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -57,8 +56,7 @@ std::vector<Candidate> Named(const JobSpec& spec,
   const std::vector<std::string>& names = spec.pipeline.workers;
   if (names.empty()) return candidates;
   std::erase_if(candidates, [&names](const Candidate& candidate) {
-    return std::find(names.begin(), names.end(),
-                     candidate.member->registration.name()) == names.end();
+    return !absl::c_linear_search(names, candidate.member->registration.name());
   });
   return candidates;
 }
@@ -122,8 +120,7 @@ std::vector<Candidate> Willing(std::vector<Candidate> candidates) {
 std::string NoneWilling(const std::vector<Candidate>& all) {
   if (all.empty()) return "waits for a worker: none is attached";
   const bool drained =
-      std::all_of(all.begin(), all.end(),
-                  [](const Candidate& each) { return each.drained; });
+      absl::c_all_of(all, [](const Candidate& each) { return each.drained; });
   if (!drained) return "waits for a worker";
   return absl::StrCat("waits for a worker: all ", all.size(),
                       " attached are drained; paceline node undrain NAME takes "
@@ -230,7 +227,7 @@ absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
     return BytesOn(*plan, worker.worker) > 0;
   };
   const auto room = [&idle](WorkerId worker, int64_t bytes) {
-    return std::any_of(idle.begin(), idle.end(), [&](const auto& each) {
+    return absl::c_any_of(idle, [&](const auto& each) {
       return each.worker == worker &&
              (each.memory_bytes == 0 || each.memory_bytes >= bytes);
     });
@@ -239,7 +236,7 @@ absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
   std::erase_if(with_data, [&](const PlannerWorker& worker) {
     return no_data.contains(worker.worker);
   });
-  std::stable_partition(with_data.begin(), with_data.end(), holds);
+  absl::c_stable_partition(with_data, holds);
   for (const PlannerWorker& other : with_data) {
     if (!room(other.worker, BytesOn(*plan, first)) ||
         !room(first, BytesOn(*plan, other.worker))) {

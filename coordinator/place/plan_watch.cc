@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "core/job/spec/job_spec.h"
 #include "core/plan/memory.h"
 
@@ -20,9 +21,9 @@ constexpr double kLongSeconds = 2;
 constexpr absl::Duration kLongestLook = absl::Seconds(10);
 
 WorkerId OwnerOf(const std::vector<StageOfPlan>& stages, int layer) {
-  const auto owner = std::find_if(
-      stages.begin(), stages.end(),
-      [layer](const StageOfPlan& stage) { return layer < stage.layers.last; });
+  const auto owner = absl::c_find_if(stages, [layer](const StageOfPlan& stage) {
+    return layer < stage.layers.last;
+  });
   return owner == stages.end() ? WorkerId() : owner->worker;
 }
 
@@ -84,10 +85,9 @@ bool PlanWatch::Measure(const JobRecord& record,
     }
     if (count <= 0) continue;
     const auto worker =
-        std::find_if(record.job.workers().begin(), record.job.workers().end(),
-                     [&](const auto& each) {
-                       return WorkerId{each.id()} == record.stages[i].worker;
-                     });
+        absl::c_find_if(record.job.workers(), [&](const auto& each) {
+          return WorkerId{each.id()} == record.stages[i].worker;
+        });
     auto& [measured, planned] =
         times[{record.stages[i].worker, {worker->incarnation()}}];
     measured += seconds / static_cast<double>(count);

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "coordinator/brain.h"
 #include "coordinator/jobs/records.h"
+#include "coordinator/mesh/mesh_state.h"
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {

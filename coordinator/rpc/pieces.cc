@@ -2,9 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,7 +13,6 @@
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
-#include "paceline/v1/stage.grpc.pb.h"
 
 namespace paceline {
 

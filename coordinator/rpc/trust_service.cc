@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
-#include "core/base/errors.h"
 #include "core/cluster/worker_name.h"
 #include "core/obs/log.h"
 #include "core/os/files.h"

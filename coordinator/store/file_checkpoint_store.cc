@@ -8,18 +8,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/store/file_system.h"
 #include "core/base/errors.h"
 #include "core/job/made_with.h"
 #include "core/os/byte_file.h"
-#include "core/os/steady_wait.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/json_convert.h"
 #include "core/transfer/checksum.h"
@@ -83,10 +82,9 @@ absl::StatusOr<uint64_t> FetchLayer(int layer, Fetching& all) {
       {}, order.id.job, {{cut.attempt(), cut.step()}, layer}, range.bytes};
   absl::Status last = NotFound("nobody holds it");
   std::vector<PieceHolder> holders = order.holders[layer];
-  std::stable_partition(holders.begin(), holders.end(),
-                        [&](const PieceHolder& holder) {
-                          return !all.failed.contains(holder.address);
-                        });
+  absl::c_stable_partition(holders, [&](const PieceHolder& holder) {
+    return !all.failed.contains(holder.address);
+  });
   Checksum checksum;  // of the bytes received
   std::set<std::string> begun_anew;
   do {
@@ -471,10 +469,9 @@ absl::StatusOr<FileCheckpointStore::Reading*> FileCheckpointStore::Find(
   if (found == open_.end()) {
     PACELINE_ASSIGN_OR_RETURN(Reading opened, OpenCheckpoint(id, path));
     if (open_.size() >= kMostOpen) {
-      open_.erase(std::min_element(open_.begin(), open_.end(),
-                                   [](const auto& a, const auto& b) {
-                                     return a.second->used < b.second->used;
-                                   }));
+      open_.erase(absl::c_min_element(open_, [](const auto& a, const auto& b) {
+        return a.second->used < b.second->used;
+      }));
     }
     found =
         open_.emplace(path, std::make_unique<Reading>(std::move(opened))).first;

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/errors.h"
-#include "sqlite3.h"
 
 namespace paceline {
 

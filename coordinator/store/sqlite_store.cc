@@ -1,9 +1,9 @@
 #include "coordinator/store/sqlite_store.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -677,7 +677,7 @@ absl::StatusOr<std::vector<v1::EvaluationRecord>> SqliteStore::Evaluations(
               "ORDER BY step DESC LIMIT ?",
               job, kEvaluation, newest);
   auto evaluations = ReadAll<v1::EvaluationRecord>(query, "an evaluation");
-  if (evaluations.ok()) std::reverse(evaluations->begin(), evaluations->end());
+  if (evaluations.ok()) absl::c_reverse(*evaluations);
   return evaluations;
 }
 
@@ -722,7 +722,7 @@ absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::NewestEvents(
               "DESC LIMIT ?",
               limit);
   auto events = ReadAll<v1::JobEvent>(query, "an event");
-  if (events.ok()) std::reverse(events->begin(), events->end());
+  if (events.ok()) absl::c_reverse(*events);
   return events;
 }
 

@@ -1,12 +1,11 @@
 #include "coordinator/watch/http.h"
 
-#include <algorithm>
 #include <deque>
 #include <future>
 #include <memory>
 #include <utility>
-#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -236,7 +235,7 @@ std::string Jobs(const v1::MeshUpdate& mesh) {
          job.has_accuracy() ? FourDecimals(job.accuracy()) : "",
          job.has_loss() ? FourDecimals(job.loss()) : "", job.why()});
   }
-  std::reverse(rows.begin(), rows.end());  // newest first
+  absl::c_reverse(rows);  // newest first
   return Table("Jobs",
                {"job", "name", "state", "step", "accuracy", "loss", "why"},
                rows);
@@ -264,7 +263,7 @@ std::string Events(const v1::MeshUpdate& mesh) {
                                      absl::UTCTimeZone()),
                     absl::StrCat(event.job()), event.kind(), event.text()});
   }
-  std::reverse(rows.begin(), rows.end());
+  absl::c_reverse(rows);
   return Table("Events", {"time", "job", "kind", "what"}, rows);
 }
 

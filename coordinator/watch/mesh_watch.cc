@@ -1,8 +1,8 @@
 #include "coordinator/watch/mesh_watch.h"
 
 #include <algorithm>
-#include <set>
 
+#include "absl/algorithm/container.h"
 #include "core/base/version.h"
 #include "core/rpc/convert/json_convert.h"
 
@@ -49,10 +49,10 @@ v1::StepRecord PointOf(const v1::StepRecord& record) {
 
 // The first point at `step` or later.
 auto PlaceOf(int64_t step, std::vector<v1::StepRecord>& curve) {
-  return std::lower_bound(curve.begin(), curve.end(), step,
-                          [](const v1::StepRecord& point, int64_t at) {
-                            return point.step() < at;
-                          });
+  return absl::c_lower_bound(curve, step,
+                             [](const v1::StepRecord& point, int64_t at) {
+                               return point.step() < at;
+                             });
 }
 
 // Inserts by step.  A repeated step, with more parts of its batch, replaces the
@@ -141,8 +141,8 @@ std::vector<SharedUpdate> PartsOf(v1::MeshUpdate update) {
 
 // False: the watcher takes no more.
 bool TakesAll(MeshWatcher& watcher, const std::vector<SharedUpdate>& parts) {
-  return std::all_of(parts.begin(), parts.end(),
-                     [&](const auto& part) { return watcher.Take(part); });
+  return absl::c_all_of(parts,
+                        [&](const auto& part) { return watcher.Take(part); });
 }
 
 void CountJobs(const Brain& brain, v1::MeshUpdate& update) {

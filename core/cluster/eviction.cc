@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 
 namespace paceline {
@@ -149,9 +150,8 @@ std::optional<Eviction> DecideEviction(
 void AddAwaited(const std::vector<MemberId>& awaited,
                 std::vector<PeerReport>& peers) {
   for (const MemberId& member : awaited) {
-    auto found = std::find_if(
-        peers.begin(), peers.end(),
-        [&](const PeerReport& peer) { return peer.peer == member; });
+    auto found = absl::c_find_if(
+        peers, [&](const PeerReport& peer) { return peer.peer == member; });
     if (found == peers.end()) {
       peers.push_back({.peer = member});
       found = std::prev(peers.end());
@@ -204,8 +204,8 @@ std::optional<Hang> DecideHang(const View& view,
                                absl::Duration bound) {
   // Where a round waits for all parts nobody goes on; but who has handed its
   // own in for so long has computed all of it meanwhile.
-  const bool somebody_waits = std::any_of(
-      view.members.begin(), view.members.end(), [&](const ViewMember& member) {
+  const bool somebody_waits =
+      absl::c_any_of(view.members, [&](const ViewMember& member) {
         const MemberWork* const each = WorkOf(work, member);
         return each != nullptr && each->turn == 0 && each->IsIdle(bound);
       });
@@ -235,7 +235,7 @@ MismatchVerdict DecideMismatch(const View& view,
   const auto is_most = [&](const auto& camp) {
     return camp.second == verdict.majority;
   };
-  verdict.torn = std::count_if(camps.begin(), camps.end(), is_most) > 1;
+  verdict.torn = absl::c_count_if(camps, is_most) > 1;
   if (verdict.torn) return verdict;
   for (const auto& [member, hash] : states) {
     if (hash != 0 && Contains(view, member) &&

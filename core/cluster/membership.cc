@@ -1,8 +1,8 @@
 #include "core/cluster/membership.h"
 
 #include <algorithm>
-#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/errors.h"
@@ -93,8 +93,8 @@ absl::StatusOr<AttachVerdict> Membership::OnAttach(
       return AlreadyExists(why);
     }
     std::deque<Incarnation>& replaced = replaced_[member->id];
-    if (std::find(replaced.begin(), replaced.end(),
-                  Incarnation{registration.incarnation()}) != replaced.end()) {
+    if (absl::c_linear_search(replaced,
+                              Incarnation{registration.incarnation()})) {
       return Aborted("a newer process of worker ", registration.name(),
                      " has attached (pid ", old.pid(), " at ", old.address(),
                      "): two workers of one machine need a --name each");

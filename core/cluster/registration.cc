@@ -1,7 +1,6 @@
 #include "core/cluster/registration.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "core/base/errors.h"
@@ -25,20 +24,18 @@ absl::Status Wrong(absl::string_view field, absl::string_view value,
 
 bool IsPlainText(absl::string_view text) {
   return text.size() <= kMaxFieldBytes &&
-         std::none_of(text.begin(), text.end(),
-                      [](unsigned char c) { return absl::ascii_iscntrl(c); });
+         absl::c_none_of(
+             text, [](unsigned char c) { return absl::ascii_iscntrl(c); });
 }
 
 // "host:port" with a port that can be dialled and a host without quotes.
 bool IsAddress(const std::string& text) {
   const absl::StatusOr<HostPort> where = ParseHostPort(text);
   return where.ok() && !where->host.empty() && where->port > 0 &&
-         IsPlainText(text) &&
-         std::all_of(
-             where->host.begin(), where->host.end(), [](unsigned char c) {
-               return absl::ascii_isalnum(c) ||
-                      absl::string_view(".-_:%").find(c) != std::string::npos;
-             });
+         IsPlainText(text) && absl::c_all_of(where->host, [](unsigned char c) {
+           return absl::ascii_isalnum(c) ||
+                  absl::string_view(".-_:%").find(c) != std::string::npos;
+         });
 }
 
 }  // namespace
@@ -76,7 +73,7 @@ absl::Status CheckRegistration(const v1::Registration& registration) {
     }
   }
   if (r.data_dirs_size() > kMaxDataDirs ||
-      !std::all_of(r.data_dirs().begin(), r.data_dirs().end(), IsPlainText)) {
+      !absl::c_all_of(r.data_dirs(), IsPlainText)) {
     return InvalidArgument(
         "registration: data_dirs, which are those of --data-dir, need to be ",
         "at most ", kMaxDataDirs, " of at most ", kMaxFieldBytes,
@@ -97,9 +94,8 @@ void SetDataDirs(const std::vector<std::string>& folders,
     if (registration.data_dirs_size() == kMaxDataDirs) break;
     std::string& text = *registration.add_data_dirs();
     text = ToUtf8(folder, kMaxFieldBytes);
-    std::replace_if(
-        text.begin(), text.end(),
-        [](unsigned char c) { return absl::ascii_iscntrl(c); }, '?');
+    absl::c_replace_if(
+        text, [](unsigned char c) { return absl::ascii_iscntrl(c); }, '?');
   }
 }
 

@@ -1,7 +1,6 @@
 #include "core/cluster/run_order.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
@@ -52,11 +51,10 @@ int StageCount(const RunOrder& order) {
 absl::Span<const StagePlacement> ReplicasOf(const RunOrder& order, int stage) {
   StagePlacement any;
   any.stage = stage;
-  const auto [first, last] =
-      std::equal_range(order.stages.begin(), order.stages.end(), any,
-                       [](const StagePlacement& a, const StagePlacement& b) {
-                         return a.stage < b.stage;
-                       });
+  const auto [first, last] = absl::c_equal_range(
+      order.stages, any, [](const StagePlacement& a, const StagePlacement& b) {
+        return a.stage < b.stage;
+      });
   return absl::MakeConstSpan(order.stages)
       .subspan(first - order.stages.begin(), last - first);
 }

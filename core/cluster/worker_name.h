@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@ inline constexpr size_t kMaxWorkerNameBytes = 63;  // a host name's label
 inline std::string WhyNoWorkerName(absl::string_view name,
                                    absl::string_view thing = "worker") {
   if (!name.empty() && name.size() <= kMaxWorkerNameBytes &&
-      std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      absl::c_all_of(name, [](unsigned char c) {
         return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
       })) {
     return "";

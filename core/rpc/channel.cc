@@ -20,7 +20,6 @@
 #include "core/os/host_port.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/grpc_waits.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "core/rpc/stream_limit.h"
 #include "core/trust/secret.h"

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/os/files.h"
 #include "core/os/steady_wait.h"
@@ -44,8 +44,7 @@ absl::Status CheckClock(const v1::Authority& coordinator, absl::Time now) {
 
 bool IsHex(absl::string_view text, size_t digits) {
   return text.size() == digits &&
-         std::all_of(text.begin(), text.end(),
-                     [](char c) { return absl::ascii_isxdigit(c); });
+         absl::c_all_of(text, [](char c) { return absl::ascii_isxdigit(c); });
 }
 
 // Calls `ask` until the coordinator is there, or for so long.

@@ -2,7 +2,6 @@
 // time.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

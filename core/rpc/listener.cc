@@ -18,11 +18,11 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/os/steady_wait.h"
 
@@ -224,8 +224,8 @@ class Strangers {
     // Down to half: gRPC frees the memory some time later.
     const bool too_much = all > Listener::kMostBytesOfAll;
     while (too_much && all > Listener::kMostBytesOfAll / 2) {
-      const auto most = std::max_element(
-          strangers_.begin(), strangers_.end(),
+      const auto most = absl::c_max_element(
+          strangers_,
           [](const auto& a, const auto& b) { return a.held < b.held; });
       all -= most->held;
       End(most);
@@ -277,9 +277,9 @@ class Strangers {
            (!due.empty() && *due.begin() < now);
   }
   Iterator Find(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return std::find_if(
-        strangers_.begin(), strangers_.end(),
-        [&peer](const Stranger& each) { return each.peer == peer; });
+    return absl::c_find_if(strangers_, [&peer](const Stranger& each) {
+      return each.peer == peer;
+    });
   }
   void End(Iterator one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     shutdown(one->fd, SHUT_RDWR);  // gRPC reads the end of it

@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -388,9 +388,8 @@ absl::Status CheckSecret(absl::string_view method, const std::string& shown) {
 absl::Status CheckAccess(absl::string_view method,
                          const std::optional<Identity>& caller) {
   const auto& table = AccessTable();
-  const auto row = std::find_if(
-      table.begin(), table.end(),
-      [&](const MethodAccess& each) { return each.method == method; });
+  const auto row = absl::c_find_if(
+      table, [&](const MethodAccess& each) { return each.method == method; });
   if (row == table.end()) return PermissionDenied("nobody may call ", method);
   if (row->anybody) return absl::OkStatus();
   const std::string need =
@@ -403,8 +402,7 @@ absl::Status CheckAccess(absl::string_view method,
         ", and none was shown: 'paceline login' or 'paceline-worker join' gets "
         "one with a token");
   }
-  if (std::find(row->roles.begin(), row->roles.end(), caller->role) !=
-      row->roles.end()) {
+  if (absl::c_linear_search(row->roles, caller->role)) {
     return absl::OkStatus();
   }
   return PermissionDenied(method, " needs the certificate of a ", need,

@@ -4,14 +4,11 @@
 
 #include <list>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/place/group_placement.h"
 #include "core/data/data_sets.h"

@@ -1,9 +1,9 @@
 #include "core/rpc/convert/group_convert.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
@@ -22,11 +22,10 @@ absl::Status CheckProcesses(absl::string_view what, int count) {
 }
 
 absl::Status CheckReason(const std::string& reason) {
-  const bool is_word =
-      !reason.empty() && reason.size() <= kMaxReasonBytes &&
-      std::all_of(reason.begin(), reason.end(), [](unsigned char c) {
-        return absl::ascii_islower(c) || c == '-';
-      });
+  const bool is_word = !reason.empty() && reason.size() <= kMaxReasonBytes &&
+                       absl::c_all_of(reason, [](unsigned char c) {
+                         return absl::ascii_islower(c) || c == '-';
+                       });
   if (is_word) return absl::OkStatus();
   return InvalidArgument("round record: a reason of ", reason.size(),
                          " bytes, need a word in lower case of at most ",
@@ -43,8 +42,8 @@ absl::Status CheckGroup(const GroupOrder& group) {
         ": they come by id, each process once");
   }
   for (const ViewMember& member : group.view.members) {
-    const bool is_there = std::any_of(
-        group.workers.begin(), group.workers.end(),
+    const bool is_there = absl::c_any_of(
+        group.workers,
         [&member](const GroupWorker& each) { return each.id == member.id; });
     if (is_there) continue;
     return InvalidArgument("group: worker ", member.id.worker.value,

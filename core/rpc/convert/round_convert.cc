@@ -1,7 +1,5 @@
 #include "core/rpc/convert/round_convert.h"
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/member_convert.h"

@@ -2,7 +2,6 @@
 // tests/golden/coordinator/pipelines.txt has the other losses.
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "coordinator/brain.h"
 
 #include <cstdint>
-#include <ctime>
 #include <limits>
 #include <string>
 #include <vector>

@@ -1,13 +1,11 @@
 // A mesh whose workers are members of a data-parallel job.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"

@@ -1,5 +1,4 @@
 // Certificates, and who may call what, over real TLS.
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
