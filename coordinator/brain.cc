@@ -792,9 +792,8 @@ void Brain::TellOfDrain(const Member& member, Moment moment) {
   mesh_.queue_changed = true;
 }
 
-void Brain::CheckSubmit(
-    const v1::SubmitJobRequest& request, Moment moment,
-    std::function<void(absl::StatusOr<Submission>)> done) const {
+void Brain::CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
+                        Done<Submission> done) const {
   queue_.CheckSubmit(
       request, moment,
       [this, request, done](absl::StatusOr<Submission> submission) {

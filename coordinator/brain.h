@@ -53,7 +53,7 @@ class Brain {
   //   ResourceExhausted  no worker has the memory that a stage needs
   //   FailedPrecondition no attached worker has the cores for its threads
   void CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
-                   std::function<void(absl::StatusOr<Submission>)> done) const;
+                   Done<Submission> done) const;
   void OnSubmitted(JobRecord job, Moment moment);
 
   // Errors: NotFound.

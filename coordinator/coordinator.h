@@ -68,10 +68,6 @@ inline constexpr int64_t kMostWorkers = 1000;
 // the store's error.
 class Coordinator {
  public:
-  template <typename T>
-  using Done = std::function<void(absl::StatusOr<T>)>;
-  using StatusDone = std::function<void(absl::Status)>;
-
   // stored: the result of store.Load().  All references outlive this.
   Coordinator(const BrainPolicy& policy, StoredState stored, JobStore& store,
               WeightsStore& weights_store, CheckpointStore& checkpoints,

@@ -34,9 +34,8 @@ std::optional<Submission> JobQueue::Known(
   return submission;
 }
 
-void JobQueue::CheckSubmit(
-    const v1::SubmitJobRequest& request, Moment moment,
-    std::function<void(absl::StatusOr<Submission>)> done) const {
+void JobQueue::CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
+                           Done<Submission> done) const {
   if (auto known = Known(request)) return done(*std::move(known));
   const JobSpec spec = FromProto(request.spec());
   absl::Status checked = CheckSpec(spec);

@@ -36,7 +36,7 @@ class JobQueue {
 
   // As Brain::CheckSubmit().
   void CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
-                   std::function<void(absl::StatusOr<Submission>)> done) const;
+                   Done<Submission> done) const;
   void OnSubmitted(JobRecord job, Moment moment);
   // Starts every job that can start, and sets the why of the others.
   void Serve(Moment moment);

@@ -3,19 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/base/ids.h"
+#include "coordinator/jobs/records.h"
 #include "core/optim/state_layout.h"
 #include "core/recover/cut.h"
-#include "paceline/v1/control.pb.h"
 #include "paceline/v1/stage.pb.h"
 
 namespace paceline {
@@ -79,28 +75,22 @@ class CheckpointStore {
   // before Keep().  Memory: a chunk of a piece.
   // Errors: ResourceExhausted  the disk is full; names the path
   //         Unavailable        no holder gave a layer; names it
-  virtual void Fetch(
-      CheckpointOrder order,
-      std::function<void(absl::StatusOr<v1::Checkpoint>)> done) = 0;
+  virtual void Fetch(CheckpointOrder order, Done<v1::Checkpoint> done) = 0;
   // Names the fetched checkpoint; it is on the disk when `done` is called.
-  virtual void Keep(CheckpointId id,
-                    std::function<void(absl::Status)> done) = 0;
+  virtual void Keep(CheckpointId id, StatusDone done) = 0;
   // Removes the job's other checkpoints, kept or only fetched.
   virtual void Retain(JobId job, std::set<int64_t> steps) = 0;
 
   // Reads and checks the whole checkpoint.
   // Errors: InvalidArgument  it is of another model or optimizer than `wants`
-  virtual void Check(CheckpointId id, StateLayout wants,
-                     std::function<void(absl::Status)> done) = 0;
+  virtual void Check(CheckpointId id, StateLayout wants, StatusDone done) = 0;
   // A chunk of a layer's piece, without its cut: at most `limit` bytes from
   // `offset` on.  The first chunk's read checks the whole piece.
-  virtual void ReadPiece(
-      CheckpointId id, int layer, int64_t offset, int64_t limit,
-      std::function<void(absl::StatusOr<v1::PieceChunk>)> done) = 0;
+  virtual void ReadPiece(CheckpointId id, int layer, int64_t offset,
+                         int64_t limit, Done<v1::PieceChunk> done) = 0;
   // A chunk of a safetensors file with the model's weights only.
-  virtual void ReadWeights(
-      CheckpointId id, int64_t offset, int64_t limit,
-      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) = 0;
+  virtual void ReadWeights(CheckpointId id, int64_t offset, int64_t limit,
+                           Done<v1::WeightsChunk> done) = 0;
 };
 
 }  // namespace paceline

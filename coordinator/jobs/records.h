@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
@@ -25,6 +27,11 @@ struct Moment {
   Instant now;
   int64_t unix_ms = 0;
 };
+
+// Gets the outcome of an asynchronous call.
+template <typename T>
+using Done = std::function<void(absl::StatusOr<T>)>;
+using StatusDone = std::function<void(absl::Status)>;
 
 // A job's stored state without its steps, evaluations, events and logs.
 struct JobRecord {

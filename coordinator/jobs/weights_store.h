@@ -2,14 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "core/base/ids.h"
+#include "coordinator/jobs/records.h"
 #include "core/weights/safetensors_layout.h"
-#include "paceline/v1/control.pb.h"
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
@@ -33,33 +29,29 @@ class WeightsStore {
   // the real one.
   // Errors: ResourceExhausted  the disk is full; names the path
   virtual void Open(const Fence& fence, SafetensorsLayout layout,
-                    std::function<void(absl::Status)> done) = 0;
+                    StatusDone done) = 0;
 
   // Errors:
   //   Aborted            no weights are expected under this fence
   //   InvalidArgument    unknown tensor, or a range outside of it
   //   ResourceExhausted  the disk is full; names the path
-  virtual void Write(v1::WeightsPiece piece,
-                     std::function<void(absl::Status)> done) = 0;
+  virtual void Write(v1::WeightsPiece piece, StatusDone done) = 0;
 
   // All bytes written under `fence` are on the disk when `done` is called.
-  virtual void Sync(const Fence& fence,
-                    std::function<void(absl::Status)> done) = 0;
+  virtual void Sync(const Fence& fence, StatusDone done) = 0;
 
   // Checks that the file is complete, syncs, hashes and names it.
   // Errors:
   //   FailedPrecondition  bytes are missing; names them
-  virtual void Save(const Fence& fence,
-                    std::function<void(absl::StatusOr<SavedWeights>)> done) = 0;
+  virtual void Save(const Fence& fence, Done<SavedWeights> done) = 0;
 
   // Stops expecting weights of `job` and removes all its files.
   virtual void Forget(JobId job) = 0;
 
   // At most `limit` bytes of the saved file `name` from `offset` on.
   // Errors: NotFound  there is no such file.
-  virtual void Read(
-      JobId job, const std::string& name, int64_t offset, int64_t limit,
-      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) = 0;
+  virtual void Read(JobId job, const std::string& name, int64_t offset,
+                    int64_t limit, Done<v1::WeightsChunk> done) = 0;
 };
 
 }  // namespace paceline

@@ -89,9 +89,6 @@ class TrustService final : public v1::Trust::CallbackService {
                 WithTls(done, [&] { DoRevoke(*request, done); }))
 
  private:
-  template <typename T>
-  using Done = Coordinator::Done<T>;
-
   // Calls `ask`; without TLS it fails.
   template <typename Answer, typename Ask>
   void WithTls(const Answer& done, const Ask& ask) {

@@ -410,9 +410,8 @@ std::string FileCheckpointStore::PathOf(CheckpointId id) const {
   return absl::StrCat(FolderOf(id.job), "/step-", id.step);
 }
 
-void FileCheckpointStore::Fetch(
-    CheckpointOrder order,
-    std::function<void(absl::StatusOr<v1::Checkpoint>)> done) {
+void FileCheckpointStore::Fetch(CheckpointOrder order,
+                                Done<v1::Checkpoint> done) {
   const std::string path = PathOf(order.id) + kPartial;
   // Shared because std::function wants to be copied.
   const auto shared = std::make_shared<CheckpointOrder>(std::move(order));
@@ -425,8 +424,7 @@ void FileCheckpointStore::Fetch(
   });
 }
 
-void FileCheckpointStore::Keep(CheckpointId id,
-                               std::function<void(absl::Status)> done) {
+void FileCheckpointStore::Keep(CheckpointId id, StatusDone done) {
   writes_.Post([this, id, done] {
     const std::string path = PathOf(id);
     std::error_code ignored;  // of an older attempt
@@ -481,7 +479,7 @@ absl::StatusOr<FileCheckpointStore::Reading*> FileCheckpointStore::Find(
 }
 
 void FileCheckpointStore::Check(CheckpointId id, StateLayout wants,
-                                std::function<void(absl::Status)> done) {
+                                StatusDone done) {
   reads_.Post([this, id, wants = std::move(wants), done] {
     const auto checkpoint = Find(id, /*begins=*/true);
     done(checkpoint.ok() ? CheckFits(**checkpoint, wants)
@@ -489,9 +487,8 @@ void FileCheckpointStore::Check(CheckpointId id, StateLayout wants,
   });
 }
 
-void FileCheckpointStore::ReadPiece(
-    CheckpointId id, int layer, int64_t offset, int64_t limit,
-    std::function<void(absl::StatusOr<v1::PieceChunk>)> done) {
+void FileCheckpointStore::ReadPiece(CheckpointId id, int layer, int64_t offset,
+                                    int64_t limit, Done<v1::PieceChunk> done) {
   reads_.Post([this, id, layer, offset, limit, done] {
     const auto checkpoint = Find(id, offset == 0);
     done(checkpoint.ok() ? ReadChunk(**checkpoint, layer, offset, limit)
@@ -499,9 +496,9 @@ void FileCheckpointStore::ReadPiece(
   });
 }
 
-void FileCheckpointStore::ReadWeights(
-    CheckpointId id, int64_t offset, int64_t limit,
-    std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) {
+void FileCheckpointStore::ReadWeights(CheckpointId id, int64_t offset,
+                                      int64_t limit,
+                                      Done<v1::WeightsChunk> done) {
   reads_.Post([this, id, offset, limit, done] {
     const auto checkpoint = Find(id, offset == 0);
     done(checkpoint.ok() ? ReadWeightsPart(**checkpoint, offset, limit)

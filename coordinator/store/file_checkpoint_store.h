@@ -38,18 +38,14 @@ class FileCheckpointStore final : public CheckpointStore {
   // Objects that a `done` refers to must live until this returns.
   void Stop();
 
-  void Fetch(CheckpointOrder order,
-             std::function<void(absl::StatusOr<v1::Checkpoint>)> done) override;
-  void Keep(CheckpointId id, std::function<void(absl::Status)> done) override;
+  void Fetch(CheckpointOrder order, Done<v1::Checkpoint> done) override;
+  void Keep(CheckpointId id, StatusDone done) override;
   void Retain(JobId job, std::set<int64_t> steps) override;
-  void Check(CheckpointId id, StateLayout wants,
-             std::function<void(absl::Status)> done) override;
-  void ReadPiece(
-      CheckpointId id, int layer, int64_t offset, int64_t limit,
-      std::function<void(absl::StatusOr<v1::PieceChunk>)> done) override;
-  void ReadWeights(
-      CheckpointId id, int64_t offset, int64_t limit,
-      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override;
+  void Check(CheckpointId id, StateLayout wants, StatusDone done) override;
+  void ReadPiece(CheckpointId id, int layer, int64_t offset, int64_t limit,
+                 Done<v1::PieceChunk> done) override;
+  void ReadWeights(CheckpointId id, int64_t offset, int64_t limit,
+                   Done<v1::WeightsChunk> done) override;
 
  private:
   std::string FolderOf(JobId job) const;

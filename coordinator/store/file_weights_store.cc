@@ -39,7 +39,7 @@ absl::StatusOr<WeightsFile*> FileWeightsStore::Find(const Fence& fence) {
 }
 
 void FileWeightsStore::Open(const Fence& fence, SafetensorsLayout layout,
-                            std::function<void(absl::Status)> done) {
+                            StatusDone done) {
   loop_.Post([this, fence, layout = std::move(layout), done] {
     expected_.erase(fence.job);
     if (layout.tensors.empty()) {
@@ -58,8 +58,7 @@ void FileWeightsStore::Open(const Fence& fence, SafetensorsLayout layout,
   });
 }
 
-void FileWeightsStore::Write(v1::WeightsPiece piece,
-                             std::function<void(absl::Status)> done) {
+void FileWeightsStore::Write(v1::WeightsPiece piece, StatusDone done) {
   loop_.Post([this, piece = std::move(piece), done] {
     const absl::StatusOr<WeightsFile*> file = Find(FenceOf(piece));
     done(file.ok() ? (*file)->Write(piece.tensor(), piece.offset_bytes(),
@@ -68,17 +67,14 @@ void FileWeightsStore::Write(v1::WeightsPiece piece,
   });
 }
 
-void FileWeightsStore::Sync(const Fence& fence,
-                            std::function<void(absl::Status)> done) {
+void FileWeightsStore::Sync(const Fence& fence, StatusDone done) {
   loop_.Post([this, fence, done] {
     const absl::StatusOr<WeightsFile*> file = Find(fence);
     done(file.ok() ? (*file)->Sync() : file.status());
   });
 }
 
-void FileWeightsStore::Save(
-    const Fence& fence,
-    std::function<void(absl::StatusOr<SavedWeights>)> done) {
+void FileWeightsStore::Save(const Fence& fence, Done<SavedWeights> done) {
   loop_.Post([this, fence, done] {
     const absl::StatusOr<WeightsFile*> file = Find(fence);
     if (!file.ok()) {
@@ -99,9 +95,8 @@ void FileWeightsStore::Forget(JobId job) {
   });
 }
 
-void FileWeightsStore::Read(
-    JobId job, const std::string& name, int64_t offset, int64_t limit,
-    std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) {
+void FileWeightsStore::Read(JobId job, const std::string& name, int64_t offset,
+                            int64_t limit, Done<v1::WeightsChunk> done) {
   const std::string path = absl::StrCat(FolderOf(job), "/", name);
   loop_.Post([=] { done(ReadPart(path, offset, limit)); });
 }

@@ -101,17 +101,13 @@ class FileWeightsStore final : public WeightsStore {
   void Stop() { loop_.Stop(); }
 
   void Open(const Fence& fence, SafetensorsLayout layout,
-            std::function<void(absl::Status)> done) override;
-  void Write(v1::WeightsPiece piece,
-             std::function<void(absl::Status)> done) override;
-  void Sync(const Fence& fence,
-            std::function<void(absl::Status)> done) override;
-  void Save(const Fence& fence,
-            std::function<void(absl::StatusOr<SavedWeights>)> done) override;
+            StatusDone done) override;
+  void Write(v1::WeightsPiece piece, StatusDone done) override;
+  void Sync(const Fence& fence, StatusDone done) override;
+  void Save(const Fence& fence, Done<SavedWeights> done) override;
   void Forget(JobId job) override;
-  void Read(
-      JobId job, const std::string& name, int64_t offset, int64_t limit,
-      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override;
+  void Read(JobId job, const std::string& name, int64_t offset, int64_t limit,
+            Done<v1::WeightsChunk> done) override;
 
  private:
   struct Expected {

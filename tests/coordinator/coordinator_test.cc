@@ -68,18 +68,16 @@ class FakeStream final : public WorkerStream {
 // Takes whatever it is given; the test gives the answer to Save().
 class FakeWeightsStore final : public WeightsStore {
  public:
-  using Saved = std::function<void(absl::StatusOr<SavedWeights>)>;
+  using Saved = Done<SavedWeights>;
 
   void Open(const Fence& /*fence*/, SafetensorsLayout /*layout*/,
-            std::function<void(absl::Status)> done) override {
+            StatusDone done) override {
     done(absl::OkStatus());
   }
-  void Write(v1::WeightsPiece /*piece*/,
-             std::function<void(absl::Status)> done) override {
+  void Write(v1::WeightsPiece /*piece*/, StatusDone done) override {
     done(absl::OkStatus());
   }
-  void Sync(const Fence& /*fence*/,
-            std::function<void(absl::Status)> done) override {
+  void Sync(const Fence& /*fence*/, StatusDone done) override {
     done(absl::OkStatus());
   }
   void Save(const Fence& /*fence*/, Saved done) override {
@@ -87,10 +85,8 @@ class FakeWeightsStore final : public WeightsStore {
     asked_.Notify();
   }
   void Forget(JobId /*job*/) override {}
-  void Read(
-      JobId /*job*/, const std::string& /*name*/, int64_t /*offset*/,
-      int64_t /*limit*/,
-      std::function<void(absl::StatusOr<v1::WeightsChunk>)> done) override {
+  void Read(JobId /*job*/, const std::string& /*name*/, int64_t /*offset*/,
+            int64_t /*limit*/, Done<v1::WeightsChunk> done) override {
     done(absl::NotFoundError("nothing is kept here"));
   }
 
