@@ -12,8 +12,7 @@
 #include "core/base/utf8.h"
 #include "core/cluster/registration.h"
 #include "core/job/aggregation.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/report_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 
 namespace paceline {

@@ -13,8 +13,8 @@
 #include "core/cluster/job_state.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/mirror.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/enrol.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"
@@ -470,7 +470,8 @@ absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
   progress.failed.assign(response.failed().begin(), response.failed().end());
   progress.missing.assign(response.missing().begin(), response.missing().end());
   progress.notes.assign(response.notes().begin(), response.notes().end());
-  if (response.has_script()) progress.script = FromProto(response.script());
+  if (response.has_script())
+    progress.script = Taken<ScriptModel>(response.script());
   return progress;
 }
 

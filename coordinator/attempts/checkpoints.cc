@@ -12,7 +12,6 @@
 #include "core/data/batch.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/mirror.h"
-#include "core/rpc/convert/report_convert.h"
 
 namespace paceline {
 namespace {

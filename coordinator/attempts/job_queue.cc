@@ -8,8 +8,7 @@
 #include "coordinator/jobs/job_text.h"
 #include "core/base/errors.h"
 #include "core/job/aggregation.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/report_convert.h"
+#include "core/rpc/convert/mirror.h"
 
 namespace paceline {
 

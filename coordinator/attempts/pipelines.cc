@@ -664,7 +664,7 @@ void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
         kept.attempt() == job.recovery->attempt() &&
         kept.applied() == *order->finish && kept.has_verdict()) {
       keep.finish[id] = {kept.attempt(), *order->finish,
-                         FromProto(kept.verdict())};
+                         Taken<StepVerdict>(kept.verdict())};
     }
     for (const Follow& follow : order->follow) {
       keep.follow.push_back({id, job.recovery->attempt(), follow.source,

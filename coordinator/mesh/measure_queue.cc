@@ -12,7 +12,6 @@
 #include "core/model/description.h"
 #include "core/plan/inputs.h"
 #include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
 #include "core/rpc/convert/report_convert.h"
 
 namespace paceline {

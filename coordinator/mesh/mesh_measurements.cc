@@ -9,10 +9,8 @@
 #include "core/base/errors.h"
 #include "core/cluster/registration.h"
 #include "core/job/aggregation.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
-#include "core/rpc/convert/member_convert.h"
 #include "core/rpc/convert/mirror.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/simulate/estimate.h"
 #include "core/simulate/group_step.h"
 

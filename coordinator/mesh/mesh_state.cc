@@ -12,8 +12,6 @@
 #include "core/base/utf8.h"
 #include "core/job/aggregation.h"
 #include "core/job/made_with.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/weights/predictions.h"
 

@@ -16,8 +16,7 @@
 #include "core/cluster/registration.h"
 #include "core/os/host_port.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert/group_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 
 namespace paceline {

@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "coordinator/jobs/list_page.h"
 #include "core/base/errors.h"
-#include "core/rpc/convert/group_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/mirror.h"
+#include "core/rpc/convert/report_convert.h"
 
 namespace paceline {
 namespace {
@@ -145,7 +145,7 @@ absl::Status CheckFile(Database& database, const std::string& path,
 v1::StoredGroup ToStored(const KeptView& kept) {
   v1::StoredGroup group;
   group.set_attempt(kept.attempt);
-  *group.mutable_view() = ViewToProto(kept.view);
+  *group.mutable_view() = ToProto(kept.view);
   for (const auto& [worker, incarnation] : kept.excluded) {
     *group.add_excluded() = ToProto(MemberId{worker, incarnation});
   }

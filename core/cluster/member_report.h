@@ -1,6 +1,6 @@
 // A member of a round group reports itself and the others.  The message
 // (v1::MemberState) can name a process that cannot be, or a process twice;
-// these types cannot, and core/rpc/convert/group_convert.h refuses such a
+// these types cannot, and core/rpc/convert/report_convert.h refuses such a
 // message.
 #pragma once
 

@@ -10,7 +10,7 @@
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
-#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -27,7 +27,7 @@
 #include "core/os/thread.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/enrol.h"
 #include "core/rpc/status.h"

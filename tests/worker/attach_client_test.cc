@@ -18,7 +18,7 @@
 #include "core/os/steady_wait.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert/report_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/tls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -12,7 +12,7 @@
 #include "core/job/job_model.h"
 #include "core/obs/log.h"
 #include "core/recover/run_state.h"
-#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/weights/predictions.h"
 #include "worker/control/run_order.h"
 #include "worker/control/worker_run.h"

@@ -23,7 +23,7 @@
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
 #include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "worker/control/run_order.h"

@@ -5,7 +5,7 @@
 #include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/round/rules/rule_blocks.h"
-#include "core/rpc/convert/member_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "worker/rounds/parts/round_part.h"
 
 namespace paceline {

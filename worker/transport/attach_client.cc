@@ -6,8 +6,6 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/obs/log.h"
-#include "core/rpc/convert/group_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"

@@ -64,10 +64,6 @@ absl::Status CheckNorms(const v1::StepReport& proto) {
 
 }  // namespace
 
-ScriptModel FromProto(const v1::ScriptModel& proto) {
-  return Taken<ScriptModel>(proto);
-}
-
 v1::ScriptModel ToProto(const ScriptModel& script) {
   auto proto = Given<v1::ScriptModel>(script);
   // Names come from a file that may hold any bytes.
@@ -94,7 +90,7 @@ JobSpec FromProto(const v1::JobSpec& proto) {
   JobSpec spec = Defaults(proto.model().name(), proto.data().name());
   spec.faults.resize(proto.faults_size());
   TakeKeys(proto, spec);
-  spec.model.script = FromProto(proto.model().script());
+  Read(proto.model().script(), spec.model.script);
   if (spec.name.empty()) spec.name = spec.model.name;
   // Another block of tokens is another shape, unless somebody insists.
   if (const SampleFormat format = FormatOf(spec.data);
@@ -116,10 +112,6 @@ v1::JobSpec ToProto(const JobSpec& spec) {
   return proto;
 }
 
-v1::StepReport ToProto(const StepReport& report) {
-  return Given<v1::StepReport>(report);
-}
-
 absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
   if (proto.step() < 0 || proto.stage() < 0 || proto.samples() < 0) {
     return InvalidArgument("report with a negative number: step=", proto.step(),
@@ -128,14 +120,6 @@ absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto) {
   }
   if (absl::Status status = CheckNorms(proto); !status.ok()) return status;
   return Taken<StepReport>(proto);
-}
-
-v1::StepVerdict ToProto(const StepVerdict& verdict) {
-  return Given<v1::StepVerdict>(verdict);
-}
-
-StepVerdict FromProto(const v1::StepVerdict& proto) {
-  return Taken<StepVerdict>(proto);
 }
 
 }  // namespace paceline

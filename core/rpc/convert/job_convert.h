@@ -16,7 +16,6 @@ JobSpec FromProto(const v1::JobSpec& proto);
 v1::JobSpec ToProto(const JobSpec& spec);  // every field set
 
 // Carries a worker's account of a script. DescribeModel() judges it.
-ScriptModel FromProto(const v1::ScriptModel& proto);
 v1::ScriptModel ToProto(const ScriptModel& script);
 
 // A job of `spec` that goes on from a checkpoint of a job of `made`, which had
@@ -25,9 +24,6 @@ v1::ScriptModel ToProto(const ScriptModel& script);
 v1::Inputs InputsToResume(v1::Inputs inputs, const JobSpec& made,
                           const JobSpec& spec);
 
-v1::StepReport ToProto(const StepReport& report);
 absl::StatusOr<StepReport> FromProto(const v1::StepReport& proto);
-v1::StepVerdict ToProto(const StepVerdict& verdict);
-StepVerdict FromProto(const v1::StepVerdict& proto);
 
 }  // namespace paceline

@@ -107,17 +107,9 @@ absl::Status CheckNumbers(const Message& message, absl::string_view except) {
   return CheckMember(static_cast<const v1::GroupMember&>(message));
 }
 
-v1::GroupMember ToProto(const MemberId& member) {
-  return Given<v1::GroupMember>(member);
-}
-
 absl::StatusOr<MemberId> FromProto(const v1::GroupMember& proto) {
   PACELINE_RETURN_IF_ERROR(CheckMember(proto));
   return Taken<MemberId>(proto);
-}
-
-v1::ViewNumber ToProto(const ViewId& view) {
-  return Given<v1::ViewNumber>(view);
 }
 
 }  // namespace paceline

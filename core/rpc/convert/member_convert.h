@@ -32,10 +32,7 @@ absl::Status CheckSize(absl::string_view what, int64_t size, int64_t most);
 absl::Status CheckNumbers(const google::protobuf::Message& message,
                           absl::string_view except = "");
 
-v1::GroupMember ToProto(const MemberId& member);
 // Errors: InvalidArgument  no worker, or no incarnation
 absl::StatusOr<MemberId> FromProto(const v1::GroupMember& proto);
-
-v1::ViewNumber ToProto(const ViewId& view);
 
 }  // namespace paceline

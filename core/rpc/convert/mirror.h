@@ -135,8 +135,6 @@ inline void WriteAll(const std::vector<absl::Duration>& from,
   for (const absl::Duration time : from) to.Add(Plain(time, unit));
 }
 
-#include "core/rpc/convert/mirror.gen.inc"
-
 // Taken: the struct of a message.  Given: the message of a struct.
 template <typename Struct, typename Message>
 Struct Taken(const Message& message) {
@@ -150,5 +148,7 @@ Message Given(const Struct& value) {
   Write(value, message);
   return message;
 }
+
+#include "core/rpc/convert/mirror.gen.inc"
 
 }  // namespace paceline

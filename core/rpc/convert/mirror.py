@@ -5,6 +5,7 @@ usage: mirror.py PROTOC PROTO_FOLDER OUTPUT_FILE
 For each pair of MIRRORS the output has
   void Read(const v1::MESSAGE& from, STRUCT& to)
   void Write(const STRUCT& from, v1::MESSAGE& to)
+  v1::MESSAGE ToProto(const STRUCT& from)
 core/rpc/convert/mirror.h includes it and has the rest.
 """
 
@@ -67,6 +68,9 @@ LAST = [
 ]
 MIRRORS = [*FIRST, *((name, name, {}) for name in ALIKE), *LAST]
 
+# Structs whose ToProto() is written by hand, since it does more.
+BY_HAND = ("ScriptModel", "DeviceProfile", "MemberReport")
+
 UNITS = {"ms": "absl::Milliseconds(1)", "us": "absl::Microseconds(1)"}
 
 
@@ -102,7 +106,7 @@ def copies(field, place):
 
 
 def mirror(message, struct, places, fields):
-    """The two functions of a pair."""
+    """The functions of a pair."""
     pairs = [copies(field, place) for field in fields
              if (place := places.get(field["name"][0], field["name"][0]))]
     heads = (f"Read(const v1::{message}& from, {struct}& to)",
@@ -111,7 +115,10 @@ def mirror(message, struct, places, fields):
     for side, head in enumerate(heads):
         body = "".join(f"  {pair[side]}\n" for pair in pairs)
         text += f"inline void {head} {{\n{body}}}\n"
-    return text
+    if struct in BY_HAND:
+        return text
+    return text + (f"inline v1::{message} ToProto(const {struct}& from) {{\n"
+                   f"  return Given<v1::{message}>(from);\n}}\n")
 
 
 def main(protoc, folder, output):

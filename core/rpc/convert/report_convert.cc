@@ -1,8 +1,11 @@
 #include "core/rpc/convert/report_convert.h"
 
 #include <cmath>
+#include <cstddef>
 #include <string>
 
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -10,7 +13,6 @@
 #include "core/base/utf8.h"
 #include "core/data/data_sets.h"
 #include "core/job/made_with.h"
-#include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/member_convert.h"
 #include "core/rpc/convert/mirror.h"
@@ -18,6 +20,217 @@
 #include "google/protobuf/message.h"
 
 namespace paceline {
+
+// --- round groups ------------------------------------------------------------
+
+namespace {
+
+// Far beyond what one stage is replicated; who says more is none of ours.
+constexpr int kMostProcesses = 4096;
+constexpr size_t kMaxReasonBytes = 32;
+
+absl::Status CheckProcesses(absl::string_view what, int count) {
+  return CheckSize(what, count, kMostProcesses);
+}
+
+absl::Status CheckReason(const std::string& reason) {
+  const bool is_word = !reason.empty() && reason.size() <= kMaxReasonBytes &&
+                       absl::c_all_of(reason, [](unsigned char c) {
+                         return absl::ascii_islower(c) || c == '-';
+                       });
+  if (is_word) return absl::OkStatus();
+  return InvalidArgument("round record: a reason of ", reason.size(),
+                         " bytes, need a word in lower case of at most ",
+                         kMaxReasonBytes);
+}
+
+absl::Status CheckGroup(const GroupOrder& group) {
+  PACELINE_RETURN_IF_ERROR(CheckView(group.view));
+  for (size_t i = 0; i + 1 < group.workers.size(); ++i) {
+    if (group.workers[i].id < group.workers[i + 1].id) continue;
+    return InvalidArgument(
+        "group: worker ", group.workers[i + 1].id.worker.value,
+        " stands after worker ", group.workers[i].id.worker.value,
+        ": they come by id, each process once");
+  }
+  for (const ViewMember& member : group.view.members) {
+    const bool is_there = absl::c_any_of(
+        group.workers,
+        [&member](const GroupWorker& each) { return each.id == member.id; });
+    if (is_there) continue;
+    return InvalidArgument("group: worker ", member.id.worker.value,
+                           " is in view ", ViewText(group.view.id),
+                           " and has no address");
+  }
+  return absl::OkStatus();
+}
+
+// Checks the members and workers, as far as the message alone shows.
+absl::Status CheckMembers(const v1::GroupOrder& proto) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckProcesses("group: members", proto.members_size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckProcesses("group: workers", proto.workers_size()));
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
+  for (const v1::ViewMember& member : proto.members()) {
+    if (member.share() > 0) continue;
+    return InvalidArgument("view: worker ", member.member().worker_id(),
+                           " has a share of ", member.share(),
+                           ": need one above 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<View> ViewFromProto(const v1::GroupOrder& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckMembers(proto));
+  View view = Taken<View>(proto);
+  // A group whose last member is gone has no leveller.
+  if (!view.members.empty()) PACELINE_RETURN_IF_ERROR(CheckView(view));
+  return view;
+}
+
+absl::StatusOr<GroupOrder> FromProto(const v1::GroupOrder& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckMembers(proto));
+  GroupOrder group = Taken<GroupOrder>(proto);
+  PACELINE_RETURN_IF_ERROR(CheckGroup(group));
+  return group;
+}
+
+v1::MemberState ToProto(const MemberReport& report) {
+  v1::MemberState proto = Given<v1::MemberState>(report);
+  if (report.mismatch.empty()) return proto;
+  proto.mutable_mismatch()->set_step(report.mismatch_step);
+  for (const auto& [member, hash] : report.mismatch) {
+    v1::HashMismatch::Entry& entry = *proto.mutable_mismatch()->add_entries();
+    *entry.mutable_member() = ToProto(member);
+    entry.set_state_hash(hash);
+  }
+  return proto;
+}
+
+absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckProcesses("member: peers", proto.peers_size()));
+  PACELINE_RETURN_IF_ERROR(CheckProcesses("member: hashes that differ",
+                                          proto.mismatch().entries_size()));
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
+  auto report = Taken<MemberReport>(proto);
+  report.mismatch_step = proto.mismatch().step();
+  for (const v1::HashMismatch::Entry& entry : proto.mismatch().entries()) {
+    PACELINE_ASSIGN_OR_RETURN(const MemberId member, FromProto(entry.member()));
+    if (report.mismatch.emplace(member, entry.state_hash()).second) continue;
+    return InvalidArgument("member: worker ", member.worker.value,
+                           " has two hashes in one mismatch");
+  }
+  return report;
+}
+
+absl::Status CheckRoundRecord(const v1::RoundRecord& record) {
+  PACELINE_RETURN_IF_ERROR(
+      CheckProcesses("round record: skipped", record.skipped_size()));
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(record, /*except=*/"cosine"));
+  if (!(std::abs(record.cosine()) <= 1)) {
+    return InvalidArgument("round record: a cosine of ", record.cosine());
+  }
+  for (const v1::RoundRecord::Skip& skip : record.skipped()) {
+    PACELINE_RETURN_IF_ERROR(CheckReason(skip.reason()));
+  }
+  return absl::OkStatus();
+}
+
+// --- measurements ------------------------------------------------------------
+
+namespace {
+
+// Bounds the names of layers, operations and processors, which are for people
+// and come out of files.
+constexpr size_t kMaxNameBytes = 1024;
+
+absl::Status CheckDevice(const v1::DeviceProfile& proto) {
+  if (proto.layers().empty() || proto.layers_size() > kMaxProfiledLayers) {
+    return InvalidArgument("measurement: a profile of ", proto.layers_size(),
+                           " layers, need 1 to ", kMaxProfiledLayers);
+  }
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
+  if (proto.cpu_share() == 0 || proto.micro_batch() < 1 ||
+      proto.threads() < 1) {
+    return InvalidArgument("measurement: cpu_share ", proto.cpu_share(),
+                           ", micro_batch ", proto.micro_batch(), ", threads ",
+                           proto.threads(), ", all must be above 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::DeviceProfile ToProto(const DeviceProfile& profile) {
+  auto proto = Given<v1::DeviceProfile>(profile);
+  proto.set_cpu_model(ToUtf8(profile.cpu_model, kMaxNameBytes));
+  for (v1::LayerMeasurement& layer : *proto.mutable_layers()) {
+    layer.set_name(ToUtf8(layer.name(), kMaxNameBytes));
+    layer.set_kind(ToUtf8(layer.kind(), kMaxNameBytes));
+  }
+  return proto;
+}
+
+absl::StatusOr<DeviceProfile> FromProto(const v1::DeviceProfile& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckDevice(proto));
+  return Taken<DeviceProfile>(proto);
+}
+
+absl::StatusOr<LinkMeasurement> FromProto(const v1::LinkMeasurement& proto) {
+  PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
+  if (proto.bytes_per_second() == 0 || proto.from() == proto.to()) {
+    return InvalidArgument("measurement: a link from ", proto.from(), " to ",
+                           proto.to(), " of 0 bytes/s, or to itself");
+  }
+  auto link = Taken<LinkMeasurement>(proto);
+  link.error = ToUtf8(link.error, kMaxStatusMessageBytes);
+  return link;
+}
+
+absl::Status CheckMeasureOrder(const v1::MeasureOrder& order) {
+  if (order.what_case() != v1::MeasureOrder::WHAT_NOT_SET) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(
+      "an order to measure that names neither layers nor a link nor files");
+}
+
+absl::Status CheckMeasurement(const v1::Measurement& measurement) {
+  constexpr int32_t kLastCode =
+      static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  if (measurement.error_code() < 0 || measurement.error_code() > kLastCode) {
+    return InvalidArgument("measurement ", measurement.id(), ": no such code ",
+                           measurement.error_code());
+  }
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize(absl::StrCat("measurement ", measurement.id(), ": links"),
+                measurement.links_size(), kMaxMeasuredLinks));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize(absl::StrCat("measurement ", measurement.id(), ": files"),
+                measurement.missing_size(), kMaxFilesLookedFor));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize(absl::StrCat("measurement ", measurement.id(), ": notes"),
+                measurement.notes_size(), kMaxNotes));
+  if (measurement.has_profile()) {
+    PACELINE_RETURN_IF_ERROR(FromProto(measurement.profile()).status());
+  }
+  for (const v1::LinkMeasurement& link : measurement.links()) {
+    PACELINE_RETURN_IF_ERROR(FromProto(link).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrorOf(const v1::Measurement& measurement) {
+  return absl::Status(
+      static_cast<absl::StatusCode>(measurement.error_code()),
+      ToUtf8(measurement.error_message(), kMaxStatusMessageBytes));
+}
+
+// --- heartbeats --------------------------------------------------------------
+
 namespace {
 
 // Times and counts are for people: one that cannot be, which no worker of ours
@@ -140,17 +353,6 @@ absl::Status CheckRecords(const v1::Heartbeat& heartbeat) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-void CleanNotes(google::protobuf::RepeatedPtrField<std::string>& notes) {
-  if (notes.size() > kMaxNotes) {
-    notes.DeleteSubrange(kMaxNotes, notes.size() - kMaxNotes);
-  }
-  for (std::string& note : notes) note = ToUtf8(note, kMaxNoteBytes);
-}
-
-namespace {
-
 void CleanRun(v1::RunState& run) {
   CleanNotes(*run.mutable_notes());
   std::string& classes = *run.mutable_names()->mutable_classes();
@@ -174,16 +376,6 @@ void CleanRun(v1::RunState& run) {
   }
   CleanNumbers(run, "");
 }
-
-}  // namespace
-
-v1::Cut ToProto(Cut cut) { return Given<v1::Cut>(cut); }
-
-v1::LayerRange ToProto(const LayerRange& layers) {
-  return Given<v1::LayerRange>(layers);
-}
-
-namespace {
 
 absl::Status CheckCut(const v1::Cut& proto) {
   if (proto.attempt() < 0 || proto.attempt() > kMostAttempts ||
@@ -229,6 +421,13 @@ absl::Status CheckPieces(const v1::PiecesHeld& held) {
 
 }  // namespace
 
+void CleanNotes(google::protobuf::RepeatedPtrField<std::string>& notes) {
+  if (notes.size() > kMaxNotes) {
+    notes.DeleteSubrange(kMaxNotes, notes.size() - kMaxNotes);
+  }
+  for (std::string& note : notes) note = ToUtf8(note, kMaxNoteBytes);
+}
+
 absl::Status CheckHeartbeat(v1::Heartbeat& heartbeat) {
   PACELINE_RETURN_IF_ERROR(CheckSize(
       "repaired jobs", heartbeat.repaired_jobs_size(), kMostRepaired));
@@ -256,10 +455,6 @@ absl::Status ErrorOf(const v1::RunState& run) {
       code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
       run.error_message().empty() ? "no reason was given"
                                   : OneLine(run.error_message()));
-}
-
-v1::StagePlacement ToProto(const StagePlacement& stage) {
-  return Given<v1::StagePlacement>(stage);
 }
 
 void AddKeep(const KeepOrder& order, v1::StandingOrder& proto) {
@@ -308,10 +503,6 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
     if (keep.has_finish()) Read(keep.finish(), order.finish[job]);
   }
   return order;
-}
-
-v1::RunOrder ToProto(const RunOrder& order) {
-  return Given<v1::RunOrder>(order);
 }
 
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto) {

@@ -3,9 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
-#include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/convert/round_convert.h"
 #include "gtest/gtest.h"

@@ -3,9 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/rpc/convert/group_convert.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "google/protobuf/descriptor.h"
@@ -36,7 +34,8 @@ v1::RunOrder FilledOrder() {
 
 TEST(Convert, KeepsEveryFieldThatTheProtoKnows) {
   EXPECT_EQ(LostOnTheWay(Filled<v1::JobSpec>()), "");
-  EXPECT_EQ(LostOnTheWay(Filled<v1::StepVerdict>()), "");
+  const auto verdict = Filled<v1::StepVerdict>();
+  EXPECT_EQ(Difference(verdict, ToProto(Taken<StepVerdict>(verdict))), "");
   auto report = Filled<v1::StepReport>();  // its fence is the call's
   report.clear_job();
   report.clear_attempt();

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/report_convert.h"
 #include "google/protobuf/descriptor.h"

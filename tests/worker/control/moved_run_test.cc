@@ -18,7 +18,7 @@
 #include "core/base/errors.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/control/await_beat.h"
@@ -713,7 +713,7 @@ TEST(ReplicaRun, AHolderFinishesTheStepThatAnotherHasApplied) {
   Mesh& mesh = air.mesh;
 
   KeepOrder keep = mesh.KeepFrom(Cut());
-  keep.finish[kJob] = {1, 3, FromProto(air.kept[1].verdict())};
+  keep.finish[kJob] = {1, 3, Taken<StepVerdict>(air.kept[1].verdict())};
   mesh.worker(2).agent->OnKeep(keep);
   v1::StepRecord record;
   const v1::Heartbeat finished =

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/rpc/convert/member_convert.h"
+#include "core/rpc/convert/mirror.h"
 
 namespace paceline {
 

@@ -11,7 +11,7 @@
 #include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/os/steady_wait.h"
-#include "core/rpc/convert/report_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 #include "core/transfer/checksum.h"
 #include "grpcpp/client_context.h"

@@ -6,7 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/errors.h"
-#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"

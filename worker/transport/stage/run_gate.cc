@@ -8,7 +8,7 @@
 #include "core/base/errors.h"
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/transport/stream/outbound_stream.h"
@@ -150,7 +150,7 @@ class RunGate::Asking : public std::enable_shared_from_this<Asking> {
     question.running = nullptr;
     NoteAnswerLocked(status);
     if (status.ok()) {
-      verdict_ = FromProto(one.response);
+      verdict_ = Taken<StepVerdict>(one.response);
       --missing_;
     } else if (!MayRetry(status)) {
       verdict_ = status;
