@@ -97,7 +97,7 @@ Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
       continue;
     }
     mesh_.open.insert(id);
-    if (job.record.state() != JobState::kRunning) continue;
+    if (job.record.state() != v1::JOB_STATE_RUNNING) continue;
     mesh_.running.insert(id);
     for (const v1::JobWorker& worker : job.record.job.workers()) {
       if (!worker.let_go()) mesh_.busy[WorkerId{worker.id()}] = id;
@@ -221,7 +221,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   }
   groups_.OnRepaired(*member, heartbeat, moment);
   const bool changed = pipelines_.OnHeartbeat(*member, heartbeat, moment);
-  if (is_its && job->record.state() == JobState::kFailed) {
+  if (is_its && job->record.state() == v1::JOB_STATE_FAILED) {
     checkpoints_.DropBroken(*job);
   }
   if (is_its || changed) Settle(moment);
@@ -230,7 +230,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
 
 // Reacts to the job's processes that are gone or were replaced.
 void Brain::CheckWorkers(JobEntry& job, Moment moment) {
-  if (job.record.state() != JobState::kRunning) return;
+  if (job.record.state() != v1::JOB_STATE_RUNNING) return;
   if (job.group.has_value()) groups_.Check(job, moment);
 }
 
@@ -283,8 +283,8 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
   if (job == nullptr) return NoSuchJob(id);
   if (HasEnded(job->record.state())) return absl::OkStatus();
   mesh_.EndJob(
-      *job, JobState::kStopped,
-      job->record.state() == JobState::kQueued
+      *job, v1::JOB_STATE_STOPPED,
+      job->record.state() == v1::JOB_STATE_QUEUED
           ? "stopped on request before it began"
           : Sentence({absl::StrCat("stopped on request ", AtStep(job->record)),
                       SkippedText(job->record)}),
@@ -296,7 +296,7 @@ absl::Status Brain::OnStop(JobId id, Moment moment) {
 absl::Status Brain::CheckDelete(JobId id) const {
   const auto found = mesh_.jobs.find(id);
   if (found == mesh_.jobs.end()) return NoSuchJob(id);
-  const JobState state = found->second.record.state();
+  const v1::JobState state = found->second.record.state();
   if (const JobId user = checkpoints_.UserOf(id); user.assigned()) {
     return FailedPrecondition(
         "job ", user.value, " began from a checkpoint of job ", id.value,
@@ -344,7 +344,7 @@ void Brain::OnWeightsSaved(const Fence& fence,
 absl::Status Brain::CheckUpload(const Fence& fence, StreamId stream) const {
   const auto job = mesh_.jobs.find(fence.job);
   if (job == mesh_.jobs.end() ||
-      job->second.record.state() != JobState::kRunning ||
+      job->second.record.state() != v1::JOB_STATE_RUNNING ||
       job->second.record.fence() != fence) {
     return Aborted("no weights are expected of job ", fence.job.value,
                    ", attempt ", fence.attempt, ", plan ", fence.plan_version);
@@ -368,7 +368,7 @@ void Brain::EndSavedJobs(Moment moment) {
       continue;
     }
     mesh_.EndJob(
-        *job, JobState::kSucceeded,
+        *job, v1::JOB_STATE_SUCCEEDED,
         Sentence({SkippedText(job->record), UnreadableText(job->record),
                   NotFiniteText(job->record)}),
         moment);
@@ -532,7 +532,8 @@ v1::Job Brain::ViewStored(JobRecord record) const {
 
 v1::Job Brain::ViewOf(const JobEntry& job) const {
   v1::Job view = job.record.job;
-  if (job.queued.behind.assigned() && job.record.state() == JobState::kQueued) {
+  if (job.queued.behind.assigned() &&
+      job.record.state() == v1::JOB_STATE_QUEUED) {
     // Not stored: it changes for all waiting jobs when the first of them
     // begins.
     view.set_why(
@@ -601,10 +602,11 @@ std::vector<JobId> Brain::ShownJobs(int most) const {
   return shown;
 }
 
-std::map<JobState, int64_t> Brain::CountJobs() const {
-  std::map<JobState, int64_t> jobs = mesh_.ended;
-  jobs[JobState::kRunning] = std::ssize(mesh_.running);
-  jobs[JobState::kQueued] = std::ssize(mesh_.open) - std::ssize(mesh_.running);
+std::map<v1::JobState, int64_t> Brain::CountJobs() const {
+  std::map<v1::JobState, int64_t> jobs = mesh_.ended;
+  jobs[v1::JOB_STATE_RUNNING] = std::ssize(mesh_.running);
+  jobs[v1::JOB_STATE_QUEUED] =
+      std::ssize(mesh_.open) - std::ssize(mesh_.running);
   return jobs;
 }
 
@@ -613,10 +615,10 @@ std::string Brain::Summary() const {
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (member.stream.assigned()) ++attached;
   }
-  std::map<JobState, int64_t> jobs = CountJobs();
+  std::map<v1::JobState, int64_t> jobs = CountJobs();
   return absl::StrCat(Counted(attached, "worker"), " attached, ",
-                      Counted(jobs[JobState::kRunning], "job"), " running, ",
-                      jobs[JobState::kQueued], " queued");
+                      Counted(jobs[v1::JOB_STATE_RUNNING], "job"), " running, ",
+                      jobs[v1::JOB_STATE_QUEUED], " queued");
 }
 
 std::vector<v1::Worker> Brain::ViewWorkers(Instant now, WorkerId after,

@@ -159,7 +159,7 @@ class Brain {
   int64_t placements() const { return mesh_.placements; }  // begun so far
   // The last measurements, by from and to.
   const auto& links() const { return mesh_.measured.links; }
-  std::map<JobState, int64_t> CountJobs() const;
+  std::map<v1::JobState, int64_t> CountJobs() const;
   // "3 workers attached, 1 jobs running, 2 queued".
   std::string Summary() const;
   // By id: the first `most` whose id is greater than `after`.

@@ -58,11 +58,11 @@ ExitCode SubmitExitCodeFor(const absl::Status& status) {
   return ExitCodeFor(status);
 }
 
-ExitCode ExitCodeFor(JobState state) {
+ExitCode ExitCodeFor(v1::JobState state) {
   switch (state) {
-    case JobState::kFailed:
+    case v1::JOB_STATE_FAILED:
       return kExitFailed;
-    case JobState::kStopped:
+    case v1::JOB_STATE_STOPPED:
       return kExitStopped;
     default:
       return kExitOk;

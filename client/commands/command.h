@@ -39,7 +39,7 @@ ExitCode ExitCodeFor(const absl::Status& status);
 ExitCode SubmitExitCodeFor(const absl::Status& status);
 
 // For an ended job; kExitOk for one that has not ended.
-ExitCode ExitCodeFor(JobState state);
+ExitCode ExitCodeFor(v1::JobState state);
 
 // Thread-compatible.
 class Pauser {

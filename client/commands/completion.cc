@@ -133,7 +133,7 @@ ExitCode AskCompletionCommand(const CommandContext& context,
       completion.offers.push_back(
           {absl::StrCat(job.id()),
            absl::StrCat(Printable(job.spec().name()), ", ",
-                        JobStateName(StateOf(job)))});
+                        JobStateName(job.state()))});
     }
   } else {
     const auto workers = context.client.ListWorkers();

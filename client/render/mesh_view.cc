@@ -43,8 +43,7 @@ std::string CountText(const std::map<std::string, int64_t>& counts) {
 
 // The phase of a job that runs, else its state.
 std::string PhaseOf(const v1::Job& job) {
-  return job.phase().empty() ? std::string(JobStateName(StateOf(job)))
-                             : job.phase();
+  return job.phase().empty() ? JobStateName(job.state()) : job.phase();
 }
 
 // Why it is as it is, with the phases of a recovery that is going on.
@@ -78,7 +77,7 @@ Part JobsPart(const MeshView& mesh) {
   });
   Part part({">job", "name", "state", ">step", ">loss", ">samples/s", "why"});
   for (const v1::Job* const job : jobs) {
-    const bool runs = StateOf(*job) == JobState::kRunning;
+    const bool runs = job->state() == v1::JOB_STATE_RUNNING;
     part.Add({absl::StrCat(job->id()), job->spec().name(), PhaseOf(*job),
               job->steps() > 0 ? absl::StrCat(job->step(), "/", job->steps())
                                : absl::StrCat(job->step()),
@@ -87,7 +86,7 @@ Part JobsPart(const MeshView& mesh) {
                   ? HumanRate(job->samples_per_second())
                   : "",
               WhyText(*job)},
-             StateOf(*job) == JobState::kFailed);
+             job->state() == v1::JOB_STATE_FAILED);
   }
   return part;
 }

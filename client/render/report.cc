@@ -384,12 +384,6 @@ std::string ClockText(int64_t unix_ms) {
                           absl::LocalTimeZone());
 }
 
-JobState StateOf(const v1::Job& job) {
-  return job.state() > 0 && job.state() < kJobStates
-             ? static_cast<JobState>(job.state())
-             : JobState::kUnknown;
-}
-
 bool IsInference(const v1::Job& job) { return job.spec().kind() == kInferKind; }
 
 std::string StepName(const v1::Job& job) {
@@ -497,7 +491,7 @@ Document ToDocument(const v1::Job& job, bool with_curve) {
       {"id", job.id()},
       {"name", spec.name},
       {"kind", spec.kind},
-      {"state", std::string(JobStateName(StateOf(job)))},
+      {"state", JobStateName(job.state())},
       {"model", spec.model.name},
       {"data", spec.data.name},
       {"stages", StageCount(job)},
@@ -553,9 +547,9 @@ std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide) {
   for (const v1::Job& job : jobs.jobs()) {
     const JobSpec spec = FromProto(job.spec());
     table.AddRow({absl::StrCat(job.id()), spec.name, spec.kind,
-                  std::string(JobStateName(StateOf(job))), Done(job),
-                  Accuracy(job), spec.model.name, spec.data.name,
-                  PipelineText(job, spec), WorkerNames(job), Rate(job),
+                  JobStateName(job.state()), Done(job), Accuracy(job),
+                  spec.model.name, spec.data.name, PipelineText(job, spec),
+                  WorkerNames(job), Rate(job),
                   HumanTime(job.submitted_unix_ms()), Elapsed(job),
                   wide ? job.why() : FirstClause(job.why())});
   }
@@ -583,7 +577,7 @@ std::string CurveText(const v1::Job& job) {
 
 std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
   const JobSpec spec = FromProto(job.spec());
-  std::string state(JobStateName(StateOf(job)));
+  std::string state(JobStateName(job.state()));
   if (!job.phase().empty()) absl::StrAppend(&state, " (", job.phase(), ")");
   std::string text = RenderFacts({
       {"job", absl::StrCat(job.id())},
@@ -704,12 +698,12 @@ std::string RenderLogLine(const v1::LogLine& line) {
 
 std::string RenderOutcome(const v1::Job& job) {
   std::string text =
-      absl::StrCat("job ", job.id(), ": ", JobStateName(StateOf(job)));
+      absl::StrCat("job ", job.id(), ": ", JobStateName(job.state()));
   if (const std::string took = Elapsed(job); !took.empty()) {
     absl::StrAppend(&text, " after ", took);
   }
   // Why a job failed is an error, and goes where errors go.
-  if (!job.why().empty() && StateOf(job) != JobState::kFailed) {
+  if (!job.why().empty() && job.state() != v1::JOB_STATE_FAILED) {
     absl::StrAppend(&text, ": ", Printable(job.why()));
   }
   absl::StrAppend(&text, "\n");

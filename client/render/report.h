@@ -15,8 +15,6 @@ namespace paceline {
 
 // --- jobs -------------------------------------------------------------------
 
-// kUnknown for a state of a newer coordinator.
-JobState StateOf(const v1::Job& job);
 bool IsInference(const v1::Job& job);
 
 // Returns what Job.step counts: "step", or "micro-batch" of inference.

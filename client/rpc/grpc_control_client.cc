@@ -296,7 +296,7 @@ absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
     if (progress.late && progress.bytes == 0) {
       const auto job = GetJob(id, 0, 0);
       if (!job.ok()) return job.status();
-      const auto state = static_cast<JobState>(job->state());
+      const auto state = job->state();
       // It may have ended just now.
       const int least = HasEnded(state) ? deadlines_.silences - 1 : 0;
       silences = std::max(silences + 1, least);

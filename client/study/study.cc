@@ -198,7 +198,7 @@ absl::StatusOr<std::optional<BenchBaseline>> BaselineFor(
   for (size_t i = 0; i < jobs.size() && !after.has_value(); ++i) {
     if (jobs[i].trial != jobs[job].against ||
         jobs[i].repeat != jobs[job].repeat ||
-        jobs[i].state != JobState::kSucceeded) {
+        jobs[i].state != v1::JOB_STATE_SUCCEEDED) {
       continue;
     }
     std::optional<BenchBaseline>& beside = i <= job ? before : after;
@@ -226,7 +226,7 @@ std::vector<std::string> CompareJobs(bool paired,
     return absl::OkStatus();
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (jobs[i].state != JobState::kSucceeded || jobs[i].only_compares ||
+    if (jobs[i].state != v1::JOB_STATE_SUCCEEDED || jobs[i].only_compares ||
         !jobs[i].against.has_value()) {
       continue;
     }
@@ -263,7 +263,7 @@ std::optional<size_t> NextJob(const std::vector<TrialJob>& jobs, bool exclusive,
 }
 
 bool DecideStuck(TrialJob& job, bool idle, Instant now) {
-  if (!idle || job.state != JobState::kQueued) {
+  if (!idle || job.state != v1::JOB_STATE_QUEUED) {
     job.stuck_since.reset();
     return false;
   }
@@ -374,7 +374,7 @@ absl::StatusOr<std::vector<Rung>> BeginRace(const Study& study,
 std::optional<size_t> WinnerOf(const std::vector<TrialJob>& jobs) {
   const auto alone = absl::c_count_if(
       jobs, [&](const TrialJob& job) { return job.rung == jobs.back().rung; });
-  const bool won = alone == 1 && jobs.back().state == JobState::kSucceeded;
+  const bool won = alone == 1 && jobs.back().state == v1::JOB_STATE_SUCCEEDED;
   return won ? std::optional(jobs.size() - 1) : std::nullopt;
 }
 
@@ -385,7 +385,7 @@ bool AddRung(const Study& study, const std::vector<Rung>& rungs,
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (jobs[i].rung != rung) continue;
     if (!HasEnded(jobs[i])) return true;
-    if (jobs[i].state == JobState::kSucceeded) field.push_back(i);
+    if (jobs[i].state == v1::JOB_STATE_SUCCEEDED) field.push_back(i);
   }
   if (field.empty() || rung + 1 == rungs.size()) return false;
   absl::c_stable_sort(field, [&](size_t a, size_t b) {

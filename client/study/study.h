@@ -113,7 +113,7 @@ struct TrialJob {
   bool has_gone_on = false;                 // in a further job
 
   int64_t id = 0;  // of the job at the coordinator; 0: it is not known there
-  JobState state = JobState::kUnknown;
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   // It has no result: why.  Empty while there is hope.
   std::string why = {};
   std::optional<Instant> stuck_since = {};  // see DecideStuck()

@@ -74,7 +74,7 @@ std::string WhyOf(const StudyResults& results, size_t trial) {
 std::string DoneText(const StudyResults& results, size_t trial) {
   int64_t jobs = 0, steps = 0;
   for (const TrialJob& job : results.jobs) {
-    if (job.trial != trial || job.state != JobState::kSucceeded) continue;
+    if (job.trial != trial || job.state != v1::JOB_STATE_SUCCEEDED) continue;
     ++jobs;
     steps = job.spec.train.steps;
   }
@@ -164,9 +164,8 @@ Section JobsSection(const StudyResults& results) {
     std::vector<std::string>& row = section.rows.emplace_back();
     row = {results.trials[job.trial].label, absl::StrCat(job.spec.train.seed),
            job.id > 0 ? absl::StrCat(job.id) : "",
-           job.state == JobState::kUnknown
-               ? "none"
-               : std::string(JobStateName(job.state))};
+           job.state == v1::JOB_STATE_UNSPECIFIED ? "none"
+                                                  : JobStateName(job.state)};
     for (const Measure& measure : results.study.measure) {
       const std::optional<double> value = ValueIn(job.document, measure);
       row.push_back(value.has_value() ? HumanNumber(*value, 6) : "");
@@ -319,8 +318,8 @@ Document StudyDocument(const StudyResults& results) {
           {{"seed", job.spec.train.seed},
            {"job", OrNull(job.id)},
            {"steps", OrNull(job.spec.train.steps)},
-           {"state", NullUnless(job.state != JobState::kUnknown,
-                                std::string(JobStateName(job.state)))},
+           {"state", NullUnless(job.state != v1::JOB_STATE_UNSPECIFIED,
+                                JobStateName(job.state))},
            {"why", OrNull(job.why)},
            {"values", std::move(numbers)}});
     }

@@ -380,7 +380,7 @@ absl::StatusOr<Resumption> Checkpoints::CheckResume(
   const int64_t steps =
       StepsBeside(job->record.spec.train, job->record.job.steps(), spec.train);
   const int64_t done = job->record.job.step();
-  if (job->record.state() == JobState::kSucceeded && steps > 0 &&
+  if (job->record.state() == v1::JOB_STATE_SUCCEEDED && steps > 0 &&
       done >= steps && request.resume().step() == 0) {
     return InvalidArgument("job ", id.value, " has finished all of its ",
                            Counted(steps, "step"),

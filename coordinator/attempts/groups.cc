@@ -540,13 +540,14 @@ bool Groups::HasRoom(const JobEntry& job) {
 void Groups::AdmitJoiners(Moment moment) {
   for (const JobId id : mesh_.open) {
     const JobEntry& job = mesh_.jobs.at(id);
-    if (job.record.state() == JobState::kQueued && !job.queued.may_be_passed) {
+    if (job.record.state() == v1::JOB_STATE_QUEUED &&
+        !job.queued.may_be_passed) {
       return;  // the queued job may want the workers
     }
   }
   for (JobEntry* const job : mesh_.RunningJobs()) {
-    if (job->record.state() != JobState::kRunning || !job->group.has_value() ||
-        job->saving || PhaseOf(*job) == "saving") {
+    if (job->record.state() != v1::JOB_STATE_RUNNING ||
+        !job->group.has_value() || job->saving || PhaseOf(*job) == "saving") {
       continue;
     }
     AdmitJoinersOf(*job, moment);

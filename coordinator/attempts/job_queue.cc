@@ -137,7 +137,7 @@ void JobQueue::Serve(Moment moment) {
   look_.reset();
   is_placing_ = false;
   for (JobEntry* const job : mesh_.OpenJobs()) {
-    if (job->record.state() != JobState::kQueued) continue;
+    if (job->record.state() != v1::JOB_STATE_QUEUED) continue;
     job->queued.may_be_passed = false;
     job->queued.behind = head;
     if (head.assigned()) {
@@ -146,7 +146,7 @@ void JobQueue::Serve(Moment moment) {
     }
     if (HoldsTheQueue(*job, settled, moment)) {
       head = job->record.id();
-    } else if (job->record.state() == JobState::kQueued) {
+    } else if (job->record.state() == v1::JOB_STATE_QUEUED) {
       job->queued.may_be_passed = true;
     } else {
       look_.reset();  // the job has workers now

@@ -335,7 +335,7 @@ bool Pipelines::LeavesIdle(const JobEntry& job) const {
   return job.recovery->phase() == JobPhase::kRunning &&
          absl::c_any_of(mesh_.open, [this](JobId id) {
            const JobEntry& other = mesh_.jobs.at(id);
-           return other.record.state() == JobState::kQueued &&
+           return other.record.state() == v1::JOB_STATE_QUEUED &&
                   !other.queued.may_be_passed;
          });
 }

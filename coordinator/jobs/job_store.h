@@ -85,9 +85,9 @@ struct StoredState {
   std::set<WorkerId> drained;  // get no new work
   int64_t term = 0;            // of the last coordinator's views
   std::map<JobId, KeptView> views;
-  std::map<JobId, JobRecord> jobs;    // open ones, and the last ended ones
-  std::map<JobState, int64_t> ended;  // counts of all others
-  JobId next_job{1};                  // unused so far, also by deleted jobs
+  std::map<JobId, JobRecord> jobs;        // open ones, and the last ended ones
+  std::map<v1::JobState, int64_t> ended;  // counts of all others
+  JobId next_job{1};                      // unused so far, also by deleted jobs
   StoredMeasurements measurements;
   std::map<std::string, v1::JoinToken> tokens;  // by id
   std::map<std::string, int64_t> revoked;       // as MeshState

@@ -194,7 +194,7 @@ bool AllAtLeast(const JobRecord& record, v1::RunState::Phase phase) {
 }
 
 std::string PhaseOf(const JobRecord& record) {
-  if (record.state() != JobState::kRunning) return "";
+  if (record.state() != v1::JOB_STATE_RUNNING) return "";
   if (!AllAtLeast(record, v1::RunState::PHASE_RUNNING)) return "preparing";
   const bool trained =
       record.job.steps() > 0 && record.job.step() >= record.job.steps();

@@ -84,7 +84,7 @@ v1::Job ToStored(const JobRecord& record) {
 }
 
 absl::StatusOr<JobRecord> FromStored(v1::Job job) {
-  if (job.state() < 1 || job.state() >= kJobStates) {
+  if (job.state() == 0 || !v1::JobState_IsValid(job.state())) {
     return InvalidArgument("state ", static_cast<int>(job.state()));
   }
   for (const v1::JobWorker& worker : job.workers()) {

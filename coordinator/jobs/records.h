@@ -36,7 +36,7 @@ using StatusDone = std::function<void(absl::Status)>;
 // A job's stored state without its steps, evaluations, events and logs.
 struct JobRecord {
   JobId id() const { return JobId{job.id()}; }
-  JobState state() const { return static_cast<JobState>(job.state()); }
+  v1::JobState state() const { return job.state(); }
   Fence fence() const { return {id(), job.attempt(), job.plan_version()}; }
 
   // Without spec and stages, which have types of core below.

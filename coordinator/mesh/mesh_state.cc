@@ -59,7 +59,7 @@ std::vector<JobEntry*> MeshState::JobsOf(const std::set<JobId>& ids) {
 
 JobEntry* MeshState::FindRunning(const Fence& fence) {
   JobEntry* const job = FindJob(fence.job);
-  if (job == nullptr || job->record.state() != JobState::kRunning) {
+  if (job == nullptr || job->record.state() != v1::JOB_STATE_RUNNING) {
     return nullptr;
   }
   return job->record.fence() == fence ? job : nullptr;
@@ -195,7 +195,7 @@ absl::string_view JobEntry::Interruption() const {
 }
 
 void MeshState::RefreshWhy(JobEntry& job, Moment moment) {
-  if (job.record.state() != JobState::kRunning) return;
+  if (job.record.state() != v1::JOB_STATE_RUNNING) return;
   const absl::string_view interruption = job.Interruption();
   std::string why = interruption.empty() ? "" : job.recovery->why();
   if (!interruption.empty() && interruption != "paused") {
@@ -346,14 +346,14 @@ void MeshState::OpenWeights(JobEntry& job, Moment moment) {
 
 void MeshState::FailJob(JobEntry& job, const std::string& why,
                         const std::string& advice, Moment moment) {
-  EndJob(job, JobState::kFailed,
+  EndJob(job, v1::JOB_STATE_FAILED,
          Sentence({why, SkippedText(job.record), advice}), moment);
 }
 
-void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
-                       Moment moment) {
+void MeshState::EndJob(JobEntry& job, v1::JobState state,
+                       const std::string& why, Moment moment) {
   JobRecord& record = job.record;
-  record.job.set_state(static_cast<v1::JobState>(state));
+  record.job.set_state(state);
   record.job.set_why(ToUtf8(why, kMaxStatusMessageBytes));
   record.job.set_ended_unix_ms(moment.unix_ms);
   job.saving = false;
@@ -371,17 +371,17 @@ void MeshState::EndJob(JobEntry& job, JobState state, const std::string& why,
   running.erase(record.id());
   ++ended[state];
   by_end.emplace(moment.unix_ms, record.id());
-  if (state != JobState::kSucceeded && record.job.attempt() > 0) {
+  if (state != v1::JOB_STATE_SUCCEEDED && record.job.attempt() > 0) {
     actions.weights.push_back(
         {Actions::Weights::Kind::kForget, record.fence(), {}});
   }
   const std::string where =
-      state == JobState::kSucceeded
+      state == v1::JOB_STATE_SUCCEEDED
           ? absl::StrCat(ResultName(record.spec), " are in ",
                          record.job.weights_path())
           : "";
-  AddEvent(job, std::string(JobStateName(state)),
-           Sentence({where, record.job.why()}), moment);
+  AddEvent(job, JobStateName(state), Sentence({where, record.job.why()}),
+           moment);
   Put(job);
   queue_changed = true;
 }

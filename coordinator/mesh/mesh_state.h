@@ -291,7 +291,7 @@ struct MeshState {
                     int64_t attempt, int64_t step, Moment moment);
   // The worker leaves the job.
   void LetGo(const JobEntry& job, v1::JobWorker& worker);
-  void EndJob(JobEntry& job, JobState state, const std::string& why,
+  void EndJob(JobEntry& job, v1::JobState state, const std::string& why,
               Moment moment);
   // advice: the person's next action; see coordinator/jobs/job_text.h.
   void FailJob(JobEntry& job, const std::string& why, const std::string& advice,
@@ -307,10 +307,10 @@ struct MeshState {
   const BrainPolicy policy;
   Instant start;  // moved later by standstills
   Membership membership;
-  std::map<JobId, JobEntry> jobs;     // open ones, and some that have ended
-  std::set<JobId> open;               // have not ended
-  std::set<JobId> running;            // of these, the ones that do not wait
-  std::map<JobState, int64_t> ended;  // counts of all others
+  std::map<JobId, JobEntry> jobs;         // open ones, and some that have ended
+  std::set<JobId> open;                   // have not ended
+  std::set<JobId> running;                // of these, the ones that do not wait
+  std::map<v1::JobState, int64_t> ended;  // counts of all others
   // The ended jobs in `jobs`, by ended_unix_ms.
   std::set<std::pair<int64_t, JobId>> by_end;
   std::string slow;        // what delays the head of the queue

@@ -391,7 +391,7 @@ absl::Status SqliteStore::Delete(JobId job) {
 }
 
 absl::Status SqliteStore::IndexJob(const v1::Job& job) {
-  const bool ended = HasEnded(static_cast<JobState>(job.state()));
+  const bool ended = HasEnded(job.state());
   return Run("INSERT OR REPLACE INTO job_index VALUES (?,?,?,?,0)", job.id(),
              ended ? std::max<int64_t>(1, job.ended_unix_ms()) : 0, job.state(),
              job.request_id());
@@ -500,7 +500,8 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
                "SELECT state, count(*) FROM job_index WHERE ended>0 GROUP BY "
                "state");
   while (counts.Next()) {
-    state.ended[static_cast<JobState>(counts.Integer(0))] = counts.Integer(1);
+    state.ended[static_cast<v1::JobState>(counts.Integer(0))] =
+        counts.Integer(1);
   }
   PACELINE_RETURN_IF_ERROR(counts.status());
   PACELINE_ASSIGN_OR_RETURN(std::vector<JobRecord> jobs,
@@ -545,7 +546,7 @@ absl::Status SqliteStore::IndexUnknownJobs() {
   return Transact([&]() -> absl::Status {
     for (const v1::Job& job : jobs) {
       PACELINE_RETURN_IF_ERROR(IndexJob(job));
-      if (!HasEnded(static_cast<JobState>(job.state()))) continue;
+      if (!HasEnded(job.state())) continue;
       PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", job.id())));
     }
     return absl::OkStatus();

@@ -228,7 +228,7 @@ std::string Jobs(const v1::MeshUpdate& mesh) {
   for (const v1::Job& job : mesh.jobs()) {
     rows.push_back(
         {absl::StrCat(job.id()), job.spec().name(),
-         absl::StrCat(JobStateName(static_cast<JobState>(job.state())),
+         absl::StrCat(JobStateName(job.state()),
                       job.phase().empty() ? "" : ", ", job.phase()),
          absl::StrCat(job.step(),
                       job.steps() > 0 ? absl::StrCat("/", job.steps()) : ""),

@@ -148,7 +148,7 @@ bool TakesAll(MeshWatcher& watcher, const std::vector<SharedUpdate>& parts) {
 void CountJobs(const Brain& brain, v1::MeshUpdate& update) {
   for (const auto& [state, count] : brain.CountJobs()) {
     if (count == 0) continue;
-    (*update.mutable_job_counts())[std::string(JobStateName(state))] = count;
+    (*update.mutable_job_counts())[JobStateName(state)] = count;
   }
 }
 
@@ -265,7 +265,7 @@ void MeshWatch::RefreshJobs(const Brain& brain, JobStore& store, Moment moment,
     KnownJob& known = jobs_[id];
     const bool is_new = known.bytes.empty();
     if (!is_new && !changed.contains(id) && known.fresh.empty() &&
-        HasEnded(static_cast<JobState>(known.view.state()))) {
+        HasEnded(known.view.state())) {
       continue;
     }
     v1::Job view = *brain.ViewJob(id);

@@ -212,9 +212,9 @@ void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
   }
 }
 
-void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
-                                const std::vector<v1::Job>& jobs,
-                                const std::map<JobState, int64_t>& by_state) {
+void CoordinatorMetrics::Update(
+    const std::vector<v1::Worker>& workers, const std::vector<v1::Job>& jobs,
+    const std::map<v1::JobState, int64_t>& by_state) {
   SetWorkers(workers);
   std::set<JobId> running;
   for (const v1::Job& job : jobs) running.insert(JobId{job.id()});
@@ -245,9 +245,9 @@ void CoordinatorMetrics::Update(const std::vector<v1::Worker>& workers,
       registry_.GetGauge(kJobAccuracy, {id}).Set(job.accuracy());
     }
   }
-  for (int i = 1; i < kJobStates; ++i) {
-    const auto count = by_state.find(JobState(i));
-    registry_.GetGauge(kJobs, {std::string(JobStateName(JobState(i)))})
+  for (int i = 1; i < v1::JobState_ARRAYSIZE; ++i) {
+    const auto count = by_state.find(v1::JobState(i));
+    registry_.GetGauge(kJobs, {JobStateName(v1::JobState(i))})
         .Set(count == by_state.end() ? 0 : static_cast<double>(count->second));
   }
 }

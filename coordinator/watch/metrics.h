@@ -102,7 +102,7 @@ class CoordinatorMetrics {
   // open: jobs that have not ended.  by_state: counts of all jobs.
   void Update(const std::vector<v1::Worker>& workers,
               const std::vector<v1::Job>& open,
-              const std::map<JobState, int64_t>& by_state);
+              const std::map<v1::JobState, int64_t>& by_state);
   // The loop's.  Called once for each recovery.
   void CountRecovery(const v1::Recovery& recovery);
   // The loop's.  losses: workers lost since the start.

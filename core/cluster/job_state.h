@@ -1,27 +1,26 @@
 // A job state says in one word how far a job has come.
 #pragma once
 
-#include <cstdint>
+#include <string>
 
-#include "absl/strings/string_view.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+#include "paceline/v1/control.pb.h"
 
 namespace paceline {
 
-// Values are those of paceline.v1.JobState.
-enum class JobState : uint8_t {
-  kUnknown = 0,  // of a coordinator that is newer than the reader
-  kQueued = 1,
-  kRunning = 2,
-  kSucceeded = 3,
-  kFailed = 4,
-  kStopped = 5,
-};
-constexpr int kJobStates = 6;  // a state that is known is in [1, kJobStates)
-
-// "queued", "running", "succeeded", "failed", "stopped", "unknown".
-absl::string_view JobStateName(JobState state);
+// "queued", "running", "succeeded", "failed", "stopped"; "unknown" for one of a
+// coordinator that is newer than the reader.
+inline std::string JobStateName(v1::JobState state) {
+  if (state == 0 || !v1::JobState_IsValid(state)) return "unknown";
+  return absl::AsciiStrToLower(
+      absl::StripPrefix(v1::JobState_Name(state), "JOB_STATE_"));
+}
 
 // The job takes no further step.
-bool HasEnded(JobState state);
+inline bool HasEnded(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_STOPPED;
+}
 
 }  // namespace paceline

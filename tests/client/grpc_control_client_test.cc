@@ -296,10 +296,11 @@ TEST_F(OverGrpc, AnExportThatBringsNothingEnds) {
             .status();
 
     EXPECT_EQ(ExitCodeFor(status), kExitTimedOut) << status;
-    EXPECT_THAT(status.message(),
-                Says(absl::StrCat("job 7, which is ",
-                                  JobStateName(static_cast<JobState>(state))),
-                     "'paceline job events 7'", "export again"));
+    EXPECT_THAT(
+        status.message(),
+        Says(absl::StrCat("job 7, which is ",
+                          JobStateName(static_cast<v1::JobState>(state))),
+             "'paceline job events 7'", "export again"));
     EXPECT_EQ(service_.offsets.size(), calls);
   }
 }

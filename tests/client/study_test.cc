@@ -84,18 +84,19 @@ TEST(JobCount, IsTrialsTimesRepeatsAndDoesNotOverflow) {
 
 // --- which next -------------------------------------------------------------
 
-std::vector<TrialJob> InStates(const std::vector<JobState>& states) {
+std::vector<TrialJob> InStates(const std::vector<v1::JobState>& states) {
   std::vector<TrialJob> jobs(states.size());
   for (size_t i = 0; i < jobs.size(); ++i) {
     jobs[i].state = states[i];
-    if (states[i] != JobState::kUnknown) jobs[i].id = static_cast<int>(i) + 1;
+    if (states[i] != v1::JOB_STATE_UNSPECIFIED)
+      jobs[i].id = static_cast<int>(i) + 1;
   }
   return jobs;
 }
 
 TEST(NextJob, IsTheFirstThatWaitsWhileWorkersAreLeft) {
-  const auto jobs =
-      InStates({JobState::kSucceeded, JobState::kRunning, JobState::kUnknown});
+  const auto jobs = InStates({v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_RUNNING,
+                              v1::JOB_STATE_UNSPECIFIED});
 
   EXPECT_EQ(NextJob(jobs, /*exclusive=*/false, 2), 2);
   EXPECT_EQ(NextJob(jobs, /*exclusive=*/false, 1), std::nullopt);
@@ -103,25 +104,25 @@ TEST(NextJob, IsTheFirstThatWaitsWhileWorkersAreLeft) {
 }
 
 TEST(NextJob, IsSubmittedEvenToAMeshWithoutWorkers) {
-  EXPECT_EQ(NextJob(InStates({JobState::kUnknown}), false, 0), 0);
+  EXPECT_EQ(NextJob(InStates({v1::JOB_STATE_UNSPECIFIED}), false, 0), 0);
 }
 
 TEST(NextJob, PassesThoseThatAreRefused) {
-  auto jobs = InStates({JobState::kUnknown, JobState::kUnknown});
+  auto jobs = InStates({v1::JOB_STATE_UNSPECIFIED, v1::JOB_STATE_UNSPECIFIED});
   jobs[0].why = "refused";
 
   EXPECT_EQ(NextJob(jobs, /*exclusive=*/true, 2), 1);
 }
 
 TEST(DecideStuck, WantsThirtyIdleSecondsInARow) {
-  TrialJob job = InStates({JobState::kQueued})[0];
+  TrialJob job = InStates({v1::JOB_STATE_QUEUED})[0];
 
   EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(0)));
   EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(29)));
   EXPECT_FALSE(DecideStuck(job, /*idle=*/false, At(29.5)));
   EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(30)));
   EXPECT_TRUE(DecideStuck(job, /*idle=*/true, At(60)));
-  job.state = JobState::kRunning;
+  job.state = v1::JOB_STATE_RUNNING;
   EXPECT_FALSE(DecideStuck(job, /*idle=*/true, At(99)));
 }
 
@@ -192,7 +193,7 @@ TrialJob Ended(size_t trial, int64_t repeat, double seconds) {
   TrialJob job;
   job.trial = trial;
   job.repeat = repeat;
-  job.state = JobState::kSucceeded;
+  job.state = v1::JOB_STATE_SUCCEEDED;
   job.result = Parse<v1::Job>(absl::StrFormat(
       R"(id: 7 spec { kind: "infer" }
          drift { stage: 0 worker_id: 1 layer_seconds: 0.5 }
@@ -359,7 +360,8 @@ void End(std::vector<TrialJob>& jobs, const std::vector<double>& losses) {
     if (HasEnded(job)) continue;
     const double loss = losses.at(next++);
     job.id = 100 + static_cast<int64_t>(&job - jobs.data());
-    job.state = std::isnan(loss) ? JobState::kFailed : JobState::kSucceeded;
+    job.state =
+        std::isnan(loss) ? v1::JOB_STATE_FAILED : v1::JOB_STATE_SUCCEEDED;
     if (std::isnan(loss)) job.why = "it failed";
     job.document = {{"loss", Document::array({{{"value", loss}}})}};
   }
@@ -634,7 +636,7 @@ class StudyMesh final : public FakeControlClient {
   }
   int Open() const {
     int open = 0;
-    for (const auto& [id, job] : held) open += !HasEnded(StateOf(job));
+    for (const auto& [id, job] : held) open += !HasEnded(job.state());
     return open;
   }
 

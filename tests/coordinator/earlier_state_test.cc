@@ -47,12 +47,12 @@ TEST_F(StateOf010, HasItsWorkersJobsTokensAndMeasurements) {
   EXPECT_EQ(state_->measurements.profiles.size(), 3u);
   EXPECT_EQ(state_->measurements.links.size(), 6u);
   const JobRecord& first = state_->jobs.at(JobId{1});
-  EXPECT_EQ(first.state(), JobState::kSucceeded);
+  EXPECT_EQ(first.state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(first.spec.train.steps, 8);
   EXPECT_EQ(first.stages.size(), 2u);
   ASSERT_EQ(first.job.checkpoints_size(), 1);
   EXPECT_EQ(first.job.checkpoints(0).cut().step(), 8);
-  EXPECT_EQ(state_->jobs.at(JobId{2}).state(), JobState::kRunning);
+  EXPECT_EQ(state_->jobs.at(JobId{2}).state(), v1::JOB_STATE_RUNNING);
 }
 
 TEST_F(StateOf010, HasTheRecordsOfItsJobs) {

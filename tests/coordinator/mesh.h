@@ -359,7 +359,7 @@ class Mesh {
     }
     return "";
   }
-  JobState State(JobId job = {}) const { return Record(job).state(); }
+  v1::JobState State(JobId job = {}) const { return Record(job).state(); }
   std::string Why(JobId job = {}) const { return Job(job).why(); }
   std::vector<v1::Worker> ViewWorkers() const {
     return brain_.ViewWorkers(Now().now);

@@ -312,9 +312,9 @@ TEST_F(StoreUpkeep, OfJobsThatHaveEndedAStartReadsTheLast) {
   EXPECT_FALSE(state.jobs.contains(JobId{99}));
   Mesh mesh(state);
   Brain& brain = mesh.brain();
-  EXPECT_EQ(brain.CountJobs().at(JobState::kSucceeded), 50);
-  EXPECT_EQ(brain.CountJobs().at(JobState::kFailed), 40);
-  EXPECT_EQ(brain.CountJobs().at(JobState::kQueued), 10);
+  EXPECT_EQ(brain.CountJobs().at(v1::JOB_STATE_SUCCEEDED), 50);
+  EXPECT_EQ(brain.CountJobs().at(v1::JOB_STATE_FAILED), 40);
+  EXPECT_EQ(brain.CountJobs().at(v1::JOB_STATE_QUEUED), 10);
 }
 
 TEST_F(StoreUpkeep, JobsArePagedFromTheNewestByNumberAndByBytes) {
@@ -354,7 +354,7 @@ TEST_F(StoreUpkeep, AJobThatAnotherProgramWroteIsFound) {
 
   const StoredState state = *store_->Load();
 
-  EXPECT_EQ(state.jobs.at(kJob).state(), JobState::kStopped);
+  EXPECT_EQ(state.jobs.at(kJob).state(), v1::JOB_STATE_STOPPED);
   ASSERT_EQ(store_->LastEnded(10)->size(), 1u);
   EXPECT_EQ(*store_->FindRequest("request-1"), kJob);
 }

@@ -42,7 +42,7 @@ ExitCode PrintRecords(const CommandContext& context, int64_t id, bool follow,
     if (follow) {
       PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
                                 context.client.GetJob(id, 0, 0));
-      ended = HasEnded(StateOf(job));
+      ended = HasEnded(job.state());
     }
     for (;;) {
       PACELINE_ASSIGN_OR_RETURN(const Page<Record> page, fetch(after));
@@ -99,7 +99,7 @@ absl::StatusOr<int64_t> ResolveJob(ControlClient& client,
 void KeepWanted(const JobFilter& filter, v1::ListJobsResponse& listed) {
   auto& jobs = *listed.mutable_jobs();
   const auto left_out = [&](const v1::Job& job) {
-    const std::string state(JobStateName(StateOf(job)));
+    const std::string state(JobStateName(job.state()));
     return !(filter.states.empty() ||
              std::count(filter.states.begin(), filter.states.end(), state)) ||
            !(filter.model.empty() ||
@@ -196,17 +196,17 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
                  "   stop it: ", job, "stop ", id);
     return late ? kExitTimedOut : kExitInterrupted;
   }
-  if (StateOf(watched->job) == JobState::kFailed) {
+  if (watched->job.state() == v1::JOB_STATE_FAILED) {
     console.Note("job ", id, " failed: ", Printable(watched->job.why()));
   }
   console.Note("next: ", job, "show ", id);
-  if (StateOf(watched->job) == JobState::kSucceeded) {
+  if (watched->job.state() == v1::JOB_STATE_SUCCEEDED) {
     console.Note("      ", job, "export ", id, " -o ", ResultName(watched->job),
                  ".safetensors");
   } else {
     console.Note("      ", job, "logs ", id);
   }
-  return ExitCodeFor(StateOf(watched->job));
+  return ExitCodeFor(watched->job.state());
 }
 
 ExitCode StopJobCommand(const CommandContext& context, int64_t id) {
@@ -214,8 +214,8 @@ ExitCode StopJobCommand(const CommandContext& context, int64_t id) {
   if (!job.ok()) return ReportError(context.console, job.status());
   context.console.Print(RenderOutcome(*job),
                         ToDocument(*job, /*with_curve=*/false));
-  const JobState state = StateOf(*job);
-  if (state == JobState::kSucceeded || state == JobState::kFailed) {
+  const v1::JobState state = job->state();
+  if (state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED) {
     context.console.Note("job ", id, " had ended before");
   }
   return kExitOk;

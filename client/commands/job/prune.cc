@@ -116,7 +116,7 @@ absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
                                   return now.status();
                                 },
                                 [&] {
-                                  const bool ended = HasEnded(StateOf(job));
+                                  const bool ended = HasEnded(job.state());
                                   if (!ended && job.why() != told) {
                                     told = job.why();
                                     if (told.empty()) return false;
@@ -136,9 +136,9 @@ absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
                               job.spec().model().weights(),
                               " of this machine: put the same on every worker");
   }
-  if (StateOf(job) == JobState::kSucceeded) return absl::OkStatus();
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) return absl::OkStatus();
   return FailedPrecondition("the step of job ", id, " failed: the job ",
-                            JobStateName(StateOf(job)), ": ", job.why());
+                            JobStateName(job.state()), ": ", job.why());
 }
 
 // Adds what each of these jobs says, and deletes it; the first one is taken off

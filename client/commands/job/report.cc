@@ -485,7 +485,7 @@ Report ReportOf(const Jobs& jobs, int64_t now_unix_ms) {
   for (const ReportedJob& reported : jobs) {
     absl::StrAppend(&report.title, " job ", reported.label(),
                     &reported == &jobs.back() ? "" : ",");
-    if (HasEnded(StateOf(reported.job))) continue;
+    if (HasEnded(reported.job.state())) continue;
     report.notes.push_back(absl::StrCat(
         "Job ", reported.job.id(), " has not ended; this is what was known at ",
         HumanTime(now_unix_ms), "."));

@@ -192,7 +192,7 @@ ExitCode RunPlans(const CommandContext& context, const StudyOptions& options,
         PlannedTrial(*ready.study.plan, ready.trials[t], context.clock);
     TrialJob& job = ready.jobs.emplace_back();
     job.trial = t;
-    job.state = planned.ok() ? JobState::kSucceeded : JobState::kFailed;
+    job.state = planned.ok() ? v1::JOB_STATE_SUCCEEDED : v1::JOB_STATE_FAILED;
     job.why = std::string(planned.status().message());
     wrong.Update(planned.status());
     if (planned.ok()) job.document = *std::move(planned);
@@ -402,7 +402,7 @@ class StudyRunner {
           job.id);
       return late ? DeadlineExceeded(what) : Cancelled(what);
     }
-    job.state = JobState::kUnknown;  // its end is no news
+    job.state = v1::JOB_STATE_UNSPECIFIED;  // its end is no news
     PACELINE_RETURN_IF_ERROR(Refresh(job));
     return job.why.empty() ? absl::OkStatus() : Aborted(job.why);
   }
@@ -430,7 +430,7 @@ class StudyRunner {
 
   absl::Status Refresh(TrialJob& job) {
     auto now = context_.client.GetJob(job.id, 0, 0);
-    if (now.ok() && HasEnded(StateOf(*now))) {
+    if (now.ok() && HasEnded(now->state())) {
       // The job's last heartbeats are recorded when it has ended.
       now = context_.client.GetJob(job.id, kCurvePoints, 0);
     }
@@ -439,11 +439,11 @@ class StudyRunner {
       return absl::OkStatus();
     }
     PACELINE_RETURN_IF_ERROR(now.status());
-    const bool is_news = job.state != JobState::kUnknown;
-    job.state = StateOf(*now);
+    const bool is_news = job.state != v1::JOB_STATE_UNSPECIFIED;
+    job.state = now->state();
     waits_for_[job.id] = now->why();
     if (!HasEnded(job.state)) return absl::OkStatus();
-    if (job.state == JobState::kSucceeded) {
+    if (job.state == v1::JOB_STATE_SUCCEEDED) {
       job.document = JobDocument(*now);
       job.result = *std::move(now);
     } else {
@@ -472,7 +472,7 @@ class StudyRunner {
     PACELINE_ASSIGN_OR_RETURN(const v1::SubmitJobResponse submitted,
                               context_.client.SubmitJob(request));
     job.id = submitted.id();
-    job.state = JobState::kQueued;
+    job.state = v1::JOB_STATE_QUEUED;
     return absl::OkStatus();
   }
 

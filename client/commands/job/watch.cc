@@ -87,8 +87,8 @@ std::string ProgressLine(const v1::Job& job,
                          std::optional<v1::StepRecord> newest,
                          const ProgressStyle& style) {
   std::vector<std::string> parts = {absl::StrCat("job ", job.id())};
-  if (StateOf(job) != JobState::kRunning) {
-    parts.emplace_back(JobStateName(StateOf(job)));
+  if (job.state() != v1::JOB_STATE_RUNNING) {
+    parts.emplace_back(JobStateName(job.state()));
     if (!job.why().empty()) parts.push_back(FirstClause(job.why()));
     return absl::StrJoin(parts, "  ");
   }
@@ -121,14 +121,14 @@ bool PlainProgress::OnProgress(const v1::Job& job, Instant now) {
   // A number in a reason that moves is no change.
   std::string why = Computes(job) ? "" : FirstClause(job.why());
   std::erase_if(why, absl::ascii_isdigit);
-  const bool changed = !printed_ || StateOf(job) != state_ ||
+  const bool changed = !printed_ || job.state() != state_ ||
                        job.phase() != phase_ || why != why_;
   const bool due = tenth > tenth_ ||
                    (job.step() > step_ && now - printed_at_ >= kPlainPeriod);
   if (!changed && !due) return false;
   printed_ = true;
   printed_at_ = now;
-  state_ = StateOf(job);
+  state_ = job.state();
   phase_ = job.phase();
   why_ = std::move(why);
   step_ = job.step();
@@ -194,12 +194,12 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
     }
     if (console.live()) {
       console.Redraw(ProgressLine(*job, newest, style));
-    } else if (!HasEnded(StateOf(*job)) &&
+    } else if (!HasEnded(job->state()) &&
                plain.OnProgress(*job, context.clock.Now())) {
       console.Note(ProgressLine(*job, newest, style));
     }
     result.job = *std::move(job);
-    return HasEnded(StateOf(result.job));
+    return HasEnded(result.job.state());
   };
   const absl::StatusOr<WaitEnd> end = WaitUntil(
       context, {.period = kPollPeriod, .timeout = timeout}, ask, take);

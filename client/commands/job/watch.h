@@ -45,7 +45,7 @@ class PlainProgress {
  private:
   bool printed_ = false;
   Instant printed_at_;
-  JobState state_ = JobState::kUnknown;
+  v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
   std::string phase_;
   std::string why_;  // as it was said, without numbers
   int64_t step_ = 0;

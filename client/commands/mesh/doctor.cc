@@ -478,7 +478,7 @@ class Doctor {
         context_.client.ListJobs(kNewestJobs).value_or(v1::ListJobsResponse());
     std::vector<std::string> missing;
     for (const v1::Job& job : jobs.jobs()) {
-      if (HasEnded(StateOf(job))) continue;
+      if (HasEnded(job.state())) continue;
       const JobSpec spec = FromProto(job.spec());
       for (const auto& [key, path] : FilesOf(spec)) {
         if (path.empty() || access(path.c_str(), R_OK) == 0) continue;

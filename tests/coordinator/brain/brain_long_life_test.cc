@@ -55,7 +55,7 @@ TEST_P(Figures, OfAStoppedJobOutliveTheCoordinator) {
 TEST_P(Figures, OfAFailedJobOutliveTheCoordinator) {
   Train(mesh_, a_, kRunning);
   mesh_.Report(a_, job_, kFailed, 20, absl::InvalidArgumentError("no IDX"));
-  ASSERT_EQ(mesh_.State(), JobState::kFailed) << mesh_.Why();
+  ASSERT_EQ(mesh_.State(), v1::JOB_STATE_FAILED) << mesh_.Why();
   ExpectSameAfterARestart();
 }
 
@@ -83,7 +83,7 @@ TEST(SucceededPipeline, HasTheSameFiguresAfterARestart) {
   mesh.Report(a, job, kDone, 60);
   mesh.Report(b, job, kDone, 60);
   mesh.Saved(kSaved);
-  ASSERT_EQ(mesh.State(), JobState::kSucceeded) << mesh.Why();
+  ASSERT_EQ(mesh.State(), v1::JOB_STATE_SUCCEEDED) << mesh.Why();
 
   const Mesh after(mesh.stored(), mesh.ms());
 
@@ -109,7 +109,7 @@ TEST(EndedJobs, StayInMemoryWhileTheyAreTheLast) {
   EXPECT_TRUE(brain.FindRecord(jobs[70]).ok());
   EXPECT_TRUE(brain.FindRecord(waits).ok());
   EXPECT_EQ(std::ssize(brain.ShownJobs(50)), kEndedInMemory + 1);
-  EXPECT_EQ(brain.CountJobs().at(JobState::kStopped), 100);
+  EXPECT_EQ(brain.CountJobs().at(v1::JOB_STATE_STOPPED), 100);
 }
 
 TEST(EndedJobs, AreThereAgainWhileARequestNeedsThem) {
@@ -129,7 +129,7 @@ TEST(EndedJobs, AreThereAgainWhileARequestNeedsThem) {
   brain.TakeActions();
 
   EXPECT_FALSE(brain.FindRecord(JobId{1}).ok());
-  EXPECT_EQ(brain.CountJobs().at(JobState::kStopped), 40);
+  EXPECT_EQ(brain.CountJobs().at(v1::JOB_STATE_STOPPED), 40);
 }
 
 // Each of ten thousand that wait was stored again when the first of them began.
@@ -214,7 +214,7 @@ TEST_F(Placements, OfAPausedPipelineAreMadeAnewWhenTheMeshHasChanged) {
 
   const StreamId again = Attach("b", 3);
   Pass(30'000, {a, again});
-  EXPECT_EQ(State(), JobState::kRunning);
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Job().attempt(), 2) << Why();
 }
 

@@ -78,8 +78,8 @@ TEST_F(PipelineOfThree, EveryCommitLeavesEveryJobOnceAndNoneBehind) {
   }
   Saved(SavedWeights{"weights", "hash", 1});
 
-  EXPECT_EQ(State(), JobState::kSucceeded) << Why();
-  EXPECT_EQ(State(second), JobState::kRunning);
+  EXPECT_EQ(State(), v1::JOB_STATE_SUCCEEDED) << Why();
+  EXPECT_EQ(State(second), v1::JOB_STATE_RUNNING);
   EXPECT_THAT(states,
               ElementsAre(v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED));
 }

@@ -112,7 +112,7 @@ TEST_F(BrainOfOne, FullDiskFailsTheRunningJob) {
   brain().OnWeightsFailed(Fence{job_, 1, 1},
                           absl::ResourceExhaustedError("disk is full"), Now());
 
-  EXPECT_EQ(State(), JobState::kFailed);
+  EXPECT_EQ(State(), v1::JOB_STATE_FAILED);
   Pass(50, {a_});
   EXPECT_FALSE(Order(a_).run.has_value());
 }
@@ -248,7 +248,7 @@ TEST(Brain, JudgesAQueueThatNothingHasChangedForOnceASecond) {
   mesh.Pass(5000);
   const std::clock_t a_hundred_ticks = std::clock() - begin - ten_arrivals;
 
-  ASSERT_EQ(mesh.State(), JobState::kQueued);
+  ASSERT_EQ(mesh.State(), v1::JOB_STATE_QUEUED);
   EXPECT_LT(a_hundred_ticks, 2 * ten_arrivals);
 }
 

@@ -6,7 +6,7 @@ namespace paceline {
 namespace {
 
 TEST(JobState, AnUnheardOfOneIsUnknownAndMayStillMove) {
-  const auto state = static_cast<JobState>(kJobStates);
+  const auto state = static_cast<v1::JobState>(v1::JobState_ARRAYSIZE);
 
   EXPECT_EQ(JobStateName(state), "unknown");
   EXPECT_FALSE(HasEnded(state));
