@@ -32,50 +32,41 @@ std::string WhyNoNumber(const std::string& text) {
 
 void AddTrust(CLI::App& app, CoordinatorOptions& options, double& life_hours) {
   app.add_flag(
-         "--tls", options.tls,
-         "Use TLS: workers and clients join with a token; the authority's "
-         "files are in the folder tls of --state")
-      ->envname("PACELINE_COORDINATOR_TLS");
+      "--tls", options.tls,
+      "Use TLS: workers and clients join with a token; the authority's "
+      "files are in the folder tls of --state");
   app.add_flag("--http-tls", options.http_tls,
                "With --tls: serve --http as https, to certificates of the mesh "
-               "only")
-      ->envname("PACELINE_COORDINATOR_HTTP_TLS");
+               "only");
   app.add_option("--certificate-hours", life_hours,
                  "How long certificates live; they are renewed in time")
-      ->envname("PACELINE_COORDINATOR_CERTIFICATE_HOURS")
       ->check(CLI::Range(0.001, 10.0 * 365 * 24))
       ->check(WhyNoNumber)
       ->capture_default_str();
   app.add_option("--secret-file", options.secret_file,
                  "File of a secret that every call must show; without it, and "
-                 "without --tls, every user of this machine may submit jobs")
-      ->envname("PACELINE_COORDINATOR_SECRET_FILE");
+                 "without --tls, every user of this machine may submit jobs");
   app.add_option("--http-host", options.http_hosts,
                  "More names by which --http may be called, besides addresses "
                  "and this machine's names: NAME,...")
-      ->envname("PACELINE_COORDINATOR_HTTP_HOST")
       ->delimiter(',');
   app.add_flag("--insecure", options.insecure,
-               "Allow addresses off loopback without TLS")
-      ->envname("PACELINE_COORDINATOR_INSECURE");
+               "Allow addresses off loopback without TLS");
   app.add_flag("--http-insecure", options.http_insecure,
-               "Allow --http off loopback, where anybody may read it")
-      ->envname("PACELINE_COORDINATOR_HTTP_INSECURE");
+               "Allow --http off loopback, where anybody may read it");
 }
 
 void AddFolders(CLI::App& app, CoordinatorOptions& options) {
   app.add_option("--state", options.state, "Folder of all that is kept")
-      ->envname("PACELINE_COORDINATOR_STATE")
       ->check([](const std::string& text) {
         return text.empty() ? "need the name of a folder" : "";
       })
       ->capture_default_str();
   app.add_option("--checkpoint-dir", options.checkpoint_dir,
-                 "Folder of checkpoints; default: one in that of --state")
-      ->envname("PACELINE_COORDINATOR_CHECKPOINT_DIR");
-  app.add_flag("--adopt-checkpoints", options.adopt_checkpoints,
-               "Take over a --checkpoint-dir of another state; keeps its files")
-      ->envname("PACELINE_COORDINATOR_ADOPT_CHECKPOINTS");
+                 "Folder of checkpoints; default: one in that of --state");
+  app.add_flag(
+      "--adopt-checkpoints", options.adopt_checkpoints,
+      "Take over a --checkpoint-dir of another state; keeps its files");
 }
 
 }  // namespace
@@ -99,33 +90,28 @@ std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
   CLI::Option* const named =
       app.add_option("--config", config,
                      "File of options (TOML): listen = \"0.0.0.0:7400\"")
-          ->envname("PACELINE_COORDINATOR_CONFIG")
           ->configurable(false)
           ->capture_default_str();
   app.add_option("--listen", options.listen,
                  "host:port for workers and clients; port 0: any")
-      ->envname("PACELINE_COORDINATOR_LISTEN")
       ->capture_default_str();
   app.add_option(
          "--http", options.http,
          "host:port of the page, /metrics /healthz /readyz /sd; port 0: any")
-      ->envname("PACELINE_COORDINATOR_HTTP")
       ->capture_default_str();
   AddFolders(app, options);
   AddTrust(app, options, life_hours);
   app.add_option("--lease", lease_seconds,
                  "Seconds of silence after which a worker counts as lost")
-      ->envname("PACELINE_COORDINATOR_LEASE")
       ->check(CLI::Range(0.3, 3600.0))
       ->check(WhyNoNumber)
       ->capture_default_str();
   app.add_option("--log-level", log_level, "debug, info, warn or error")
-      ->envname("PACELINE_COORDINATOR_LOG_LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
   app.add_option("--port-file", options.port_file,
-                 "Once ready, write {\"grpc\",\"http\",\"pid\"} as JSON here")
-      ->envname("PACELINE_COORDINATOR_PORT_FILE");
+                 "Once ready, write {\"grpc\",\"http\",\"pid\"} as JSON here");
+  NameVariables(app, "PACELINE_COORDINATOR_");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

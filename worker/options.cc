@@ -58,7 +58,6 @@ void AddJobs(CLI::App& app, WorkerOptions& options) {
   app.add_option("--data-dir", options.data_dirs,
                  "Folder whose files jobs may read, besides "
                  "/usr/share/datasets; several: again, or DIR:DIR")
-      ->envname("PACELINE_WORKER_DATA_DIR")
       ->type_name("DIR")
       ->delimiter(':')
       ->allow_extra_args(false)
@@ -70,37 +69,29 @@ void AddJobs(CLI::App& app, WorkerOptions& options) {
           },
           "");
   app.add_flag("--data-hidden", options.data_hidden,
-               "Jobs may read hidden files and folders in --data-dir too")
-      ->envname("PACELINE_WORKER_DATA_HIDDEN");
+               "Jobs may read hidden files and folders in --data-dir too");
   app.add_flag("--no-scripts", options.no_scripts,
-               "Run no TorchScript, which is code of those who submit jobs")
-      ->envname("PACELINE_WORKER_NO_SCRIPTS");
+               "Run no TorchScript, which is code of those who submit jobs");
 }
 
 void AddTrust(CLI::App& app, WorkerOptions& options) {
   AddJobs(app, options);
   app.add_option("--tls-dir", options.tls_dir,
                  "Folder of certificate and key (default: tls in --state); "
-                 "without them no TLS")
-      ->envname("PACELINE_WORKER_TLS_DIR");
+                 "without them no TLS");
   app.add_option("--secret-file", options.secret_file,
                  "File of the coordinator's secret, which calls to this worker "
-                 "must show too")
-      ->envname("PACELINE_WORKER_SECRET_FILE");
+                 "must show too");
   app.add_option("--http-host", options.http_hosts,
                  "More names by which --http may be called, besides addresses "
                  "and this machine's names: NAME,...")
-      ->envname("PACELINE_WORKER_HTTP_HOST")
       ->delimiter(',');
   app.add_flag("--insecure", options.insecure,
-               "Listen off loopback without TLS")
-      ->envname("PACELINE_WORKER_INSECURE");
+               "Listen off loopback without TLS");
   app.add_flag("--http-insecure", options.http_insecure,
-               "Allow --http off loopback, where anybody may read it")
-      ->envname("PACELINE_WORKER_HTTP_INSECURE");
+               "Allow --http off loopback, where anybody may read it");
   app.add_flag("--http-tls", options.http_tls,
-               "Serve --http as https, to certificates of the mesh only")
-      ->envname("PACELINE_WORKER_HTTP_TLS");
+               "Serve --http as https, to certificates of the mesh only");
   CLI::App* const join = app.add_subcommand(
       "join",
       "Gets a certificate with a token, writes the configuration, and ends");
@@ -134,42 +125,40 @@ bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
   app.set_version_flag("--version", std::string("paceline-worker ") + kVersion);
   app.footer(kExitCodesHelp);
   const auto option = [&app](const char* flag, std::string& value,
-                             const char* variable, const char* help) {
-    return app.add_option(flag, value, help)
-        ->envname(std::string("PACELINE_WORKER_") + variable)
-        ->capture_default_str();
+                             const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str();
   };
   // CLI11 would put the file above the environment, and name no line.
-  CLI::Option* const named = option("--config", options->config, "CONFIG",
+  CLI::Option* const named = option("--config", options->config,
                                     "File of options (TOML): name = \"pi-1\"")
                                  ->configurable(false);
-  option("--coordinator", options->coordinator, "COORDINATOR",
+  option("--coordinator", options->coordinator,
          "host:port of the coordinator; auto: the only one that Avahi finds");
-  option("--name", options->name, "NAME", "Unique name of this worker")
+  option("--name", options->name, "Unique name of this worker")
       ->default_str("the host's")
       ->check([](const std::string& name) { return WhyNoWorkerName(name); },
               "");
-  option("--machine-id", options->machine_id, "MACHINE_ID",
+  option("--machine-id", options->machine_id,
          "Workers with the same id fail together (default: the machine's)");
   app.add_option("--machine-workers", options->machine_workers,
                  "How many workers run on this machine: each counts on its "
                  "part of the memory")
-      ->envname("PACELINE_WORKER_MACHINE_WORKERS")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  option("--listen", options->listen, "LISTEN",
+  option("--listen", options->listen,
          "host:port for other workers; port 0: any");
-  option("--advertise", options->advertise, "ADVERTISE",
+  option("--advertise", options->advertise,
          "host:port where others reach this worker");
-  option("--http", options->http, "HTTP",
+  option("--http", options->http,
          "host:port of /metrics, /healthz and /readyz; port 0: any");
-  option("--state", options->state, "STATE",
+  option("--state", options->state,
          "Folder of key, certificate (tls) and, if need be, a machine id");
-  option("--port-file", options->port_file, "PORT_FILE",
+  option("--port-file", options->port_file,
          "Write the ports there as JSON once ready");
-  option("--log-level", level, "LOG_LEVEL", "debug, info, warn or error")
+  option("--log-level", level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
   AddTrust(app, *options);
+  NameVariables(app, "PACELINE_WORKER_");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
