@@ -147,25 +147,6 @@ void Coordinator::PostRequest(const StatusDone& refuse, TaskLoop::Task task) {
   refuse(Unavailable("the coordinator is overloaded: try again in a moment"));
 }
 
-template <typename T>
-void Coordinator::Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask) {
-  PostRequest(done, [this, done, ask = std::move(ask)] {
-    replies_.push_back(
-        [done, ask](const absl::Status& /*stored*/) { done(ask()); });
-  });
-}
-
-template <typename T>
-void Coordinator::Change(Done<T> done,
-                         std::function<absl::StatusOr<T>()> change) {
-  PostRequest(done, [this, done, change = std::move(change)] {
-    const absl::StatusOr<T> changed = change();
-    replies_.push_back([changed, done](const absl::Status& stored) {
-      done(changed.ok() && !stored.ok() ? absl::StatusOr<T>(stored) : changed);
-    });
-  });
-}
-
 // --- the loop ---------------------------------------------------------------
 
 void Coordinator::AfterBatch() {
@@ -579,10 +560,10 @@ void Coordinator::OnChecked(absl::StatusOr<Submission> submission, bool dry_run,
 }
 
 void Coordinator::Stop(JobId job, Done<v1::Job> done) {
-  Change<v1::Job>(std::move(done), [this, job]() -> absl::StatusOr<v1::Job> {
+  Change(done, [=, this](Brain& brain, Moment now) -> absl::StatusOr<v1::Job> {
     Recall(job);
-    PACELINE_RETURN_IF_ERROR(brain_.OnStop(job, Now()));
-    return brain_.ViewJob(job);
+    PACELINE_RETURN_IF_ERROR(brain.OnStop(job, now));
+    return brain.ViewJob(job);
   });
 }
 
@@ -619,7 +600,7 @@ void Coordinator::Delete(JobId job, Done<v1::DeleteJobResponse> done) {
 void Coordinator::ListJobs(const v1::ListJobsRequest& request,
                            Done<v1::ListJobsResponse> done) {
   using Answer = v1::ListJobsResponse;
-  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+  Ask(done, [this, request](Brain& brain, Moment) -> absl::StatusOr<Answer> {
     PACELINE_ASSIGN_OR_RETURN(
         const int64_t below,
         ListPage::Parse(request.page_token(),
@@ -634,7 +615,7 @@ void Coordinator::ListJobs(const v1::ListJobsRequest& request,
       PACELINE_ASSIGN_OR_RETURN(const auto evaluations,
                                 store_.Evaluations(id, 1));
       v1::Job& job = *answer.add_jobs();
-      job = brain_.ViewStored(std::move(record));
+      job = brain.ViewStored(std::move(record));
       // Thousands of numbers that no list shows.
       job.clear_unreadable();
       job.clear_skip_runs();
@@ -649,10 +630,10 @@ void Coordinator::ListJobs(const v1::ListJobsRequest& request,
 }
 
 void Coordinator::GetJob(const v1::GetJobRequest& request, Done<v1::Job> done) {
-  Ask<v1::Job>(std::move(done), [this, request]() -> absl::StatusOr<v1::Job> {
+  Ask(done, [this, request](Brain& brain, Moment) -> absl::StatusOr<v1::Job> {
     const JobId id{request.id()};
     Recall(id);
-    PACELINE_ASSIGN_OR_RETURN(v1::Job job, brain_.ViewJob(id));
+    PACELINE_ASSIGN_OR_RETURN(v1::Job job, brain.ViewJob(id));
     const int64_t points = std::min<int64_t>(request.points(), kMostPoints);
     PACELINE_ASSIGN_OR_RETURN(StoredCurve curve,
                               store_.Curve(id, request.after_step(),
@@ -678,10 +659,10 @@ void Coordinator::GetJob(const v1::GetJobRequest& request, Done<v1::Job> done) {
 void Coordinator::GetEvents(const v1::GetEventsRequest& request,
                             Done<v1::GetEventsResponse> done) {
   using Answer = v1::GetEventsResponse;
-  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+  Ask(done, [this, request](Brain& brain, Moment) -> absl::StatusOr<Answer> {
     const JobId job{request.id()};
     Recall(job);
-    PACELINE_RETURN_IF_ERROR(brain_.FindRecord(job).status());
+    PACELINE_RETURN_IF_ERROR(brain.FindRecord(job).status());
     PACELINE_ASSIGN_OR_RETURN(std::vector<v1::JobEvent> events,
                               store_.Events(job, request.after(), kMostEvents));
     if (!store_works_ && request.after() <= 0 &&
@@ -689,7 +670,7 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
       // The store numbers them later: a client that reads on from here sees
       // them again under those numbers.
       const int64_t last = events.empty() ? 0 : events.back().sequence();
-      for (v1::JobEvent& event : brain_.PendingEvents(job)) {
+      for (v1::JobEvent& event : brain.PendingEvents(job)) {
         event.set_sequence(last);
         events.push_back(std::move(event));
       }
@@ -708,10 +689,10 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
 void Coordinator::GetLogs(const v1::GetLogsRequest& request,
                           Done<v1::GetLogsResponse> done) {
   using Answer = v1::GetLogsResponse;
-  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+  Ask(done, [this, request](Brain& brain, Moment) -> absl::StatusOr<Answer> {
     const JobId job{request.id()};
     Recall(job);
-    PACELINE_RETURN_IF_ERROR(brain_.FindRecord(job).status());
+    PACELINE_RETURN_IF_ERROR(brain.FindRecord(job).status());
     const int64_t limit =
         request.limit() > 0 ? request.limit() : kDefaultLogLines;
     PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::LogLine> lines,
@@ -726,16 +707,16 @@ void Coordinator::GetLogs(const v1::GetLogsRequest& request,
 void Coordinator::ListWorkers(const v1::ListWorkersRequest& request,
                               Done<v1::ListWorkersResponse> done) {
   using Answer = v1::ListWorkersResponse;
-  Ask<Answer>(std::move(done), [this, request]() -> absl::StatusOr<Answer> {
+  Ask(done, [=, this](Brain& brain, Moment now) -> absl::StatusOr<Answer> {
     PACELINE_ASSIGN_OR_RETURN(const int64_t after,
                               ListPage::Parse(request.page_token(), -1));
     Answer answer;
     answer.set_version(kVersion);
-    answer.set_unix_ms(Now().unix_ms);
+    answer.set_unix_ms(now.unix_ms);
     if (free_bytes_ >= 0) answer.set_free_bytes(free_bytes_);
     ListPage page(0, request.page_size(), kMostWorkers);
     for (v1::Worker& worker :
-         brain_.ViewWorkers(clock_.Now(), WorkerId{after}, page.left() + 1)) {
+         brain.ViewWorkers(now.now, WorkerId{after}, page.left() + 1)) {
       if (!page.Wants()) break;
       page.Took(worker.ByteSizeLong());
       *answer.add_workers() = std::move(worker);
@@ -750,89 +731,6 @@ void Coordinator::ListWorkers(const v1::ListWorkersRequest& request,
 void Coordinator::WatchMesh(std::shared_ptr<MeshWatcher> watcher) {
   PostRequest([watcher](const absl::Status& why) { watcher->End(why); },
               [this, watcher] { watch_.Add(watcher); });
-}
-
-void Coordinator::Drain(const std::string& worker, bool drain,
-                        Done<v1::Worker> done) {
-  Change<v1::Worker>(std::move(done), [this, worker, drain] {
-    return brain_.OnDrain(worker, drain, Now());
-  });
-}
-
-void Coordinator::Forget(const std::string& worker, Done<v1::Worker> done) {
-  Change<v1::Worker>(std::move(done),
-                     [this, worker] { return brain_.OnForget(worker, Now()); });
-}
-
-void Coordinator::CreateToken(const v1::CreateTokenRequest& request,
-                              const std::string& id,
-                              const std::string& secret_sha256,
-                              Done<v1::JoinToken> done) {
-  Change<v1::JoinToken>(std::move(done), [this, request, id, secret_sha256] {
-    return brain_.tokens().OnCreate(request, id, secret_sha256, Now());
-  });
-}
-
-void Coordinator::UseToken(const TokenUse& use, StatusDone done) {
-  PostRequest(done, [this, use, done] {
-    const absl::Status used = brain_.OnUseToken(use, Now());
-    replies_.push_back([used, done](const absl::Status& stored) {
-      done(used.ok() ? stored : used);
-    });
-  });
-}
-
-void Coordinator::CheckKey(const std::string& name, const std::string& key,
-                           StatusDone done) {
-  PostRequest(done, [this, name, key, done] {
-    const absl::Status checked = brain_.tokens().OnKey(name, key);
-    replies_.push_back([checked, done](const absl::Status& stored) {
-      done(checked.ok() ? stored : checked);
-    });
-  });
-}
-
-void Coordinator::RevokeToken(const std::string& id, Done<v1::JoinToken> done) {
-  Change<v1::JoinToken>(std::move(done),
-                        [this, id] { return brain_.tokens().OnRevoke(id); });
-}
-
-void Coordinator::ListTokens(const v1::ListTokensRequest& request,
-                             Done<v1::ListTokensResponse> done) {
-  Ask<v1::ListTokensResponse>(std::move(done), [this, request] {
-    return brain_.tokens().View(request, Now());
-  });
-}
-
-void Coordinator::Revoke(const v1::RevokeRequest& request,
-                         std::function<void(const v1::Revocation&)> at_once,
-                         Done<v1::Revocation> done) {
-  Change<v1::Revocation>(std::move(done), [this, request, at_once] {
-    auto revocation = brain_.OnRevoke(request, Now());
-    if (revocation.ok()) at_once(*revocation);
-    return revocation;
-  });
-}
-
-void Coordinator::StartProfile(const v1::StartProfileRequest& request,
-                               Done<v1::StartProfileResponse> done) {
-  Ask<v1::StartProfileResponse>(std::move(done), [this, request] {
-    return brain_.OnProfile(request, Now());
-  });
-}
-
-void Coordinator::GetProfile(const v1::GetProfileRequest& request,
-                             Done<v1::GetProfileResponse> done) {
-  Ask<v1::GetProfileResponse>(std::move(done), [this, request] {
-    return brain_.ViewProfile(request, Now().now);
-  });
-}
-
-void Coordinator::ListMeasurements(const v1::ListMeasurementsRequest& request,
-                                   Done<v1::ListMeasurementsResponse> done) {
-  Ask<v1::ListMeasurementsResponse>(std::move(done), [this, request] {
-    return brain_.ViewMeasurements(request);
-  });
 }
 
 }  // namespace paceline

@@ -140,33 +140,29 @@ class Coordinator {
                Done<v1::GetLogsResponse> done);
   void ListWorkers(const v1::ListWorkersRequest& request,
                    Done<v1::ListWorkersResponse> done);
-  // Errors: NotFound.
-  void Drain(const std::string& worker, bool drain, Done<v1::Worker> done);
-  // Errors: NotFound; FailedPrecondition  it is live, or a job waits for it.
-  void Forget(const std::string& worker, Done<v1::Worker> done);
-  void StartProfile(const v1::StartProfileRequest& request,
-                    Done<v1::StartProfileResponse> done);
-  void GetProfile(const v1::GetProfileRequest& request,
-                  Done<v1::GetProfileResponse> done);
-  void ListMeasurements(const v1::ListMeasurementsRequest& request,
-                        Done<v1::ListMeasurementsResponse> done);
 
-  // --- tokens ---
-
-  // As Tokens.
-  void CreateToken(const v1::CreateTokenRequest& request, const std::string& id,
-                   const std::string& secret_sha256, Done<v1::JoinToken> done);
-  void UseToken(const TokenUse& use, StatusDone done);
-  void CheckKey(const std::string& name, const std::string& key,
-                StatusDone done);
-  void RevokeToken(const std::string& id, Done<v1::JoinToken> done);
-  void ListTokens(const v1::ListTokensRequest& request,
-                  Done<v1::ListTokensResponse> done);
-  // As Brain::OnRevoke().
-  // at_once: called before the revocation is stored.
-  void Revoke(const v1::RevokeRequest& request,
-              std::function<void(const v1::Revocation&)> at_once,
-              Done<v1::Revocation> done);
+  // A question that the brain answers: ask(brain, now) returns the answer,
+  // which `done` gets once the batch is stored.
+  template <typename Answer, typename Question>
+  void Ask(Answer done, Question ask) {
+    PostRequest(done, [this, done, ask = std::move(ask)] {
+      replies_.push_back([this, done, ask](const absl::Status& /*stored*/) {
+        done(ask(brain_, Now()));
+      });
+    });
+  }
+  // A change that the brain makes: `done` gets what change(brain, now) returns
+  // once that is stored, or else the store's error.
+  template <typename Answer, typename Act>
+  void Change(Answer done, Act change) {
+    PostRequest(done, [this, done, change = std::move(change)] {
+      const auto changed = change(brain_, Now());
+      replies_.push_back([changed, done](const absl::Status& stored) {
+        done(changed.ok() && !stored.ok() ? decltype(changed)(stored)
+                                          : changed);
+      });
+    });
+  }
 
   // Sends the mesh's state and changes to the watcher; refuses it with End().
   void WatchMesh(std::shared_ptr<MeshWatcher> watcher);
@@ -205,13 +201,6 @@ class Coordinator {
   void KeepStore();
   // Loads a stored job that has ended into the brain's memory.
   void Recall(JobId job);
-  // Posts a client's question.  `ask` answers it once the batch is stored.
-  template <typename T>
-  void Ask(Done<T> done, std::function<absl::StatusOr<T>()> ask);
-  // Posts a client's change.  `done` gets the answer of `change` once it is
-  // stored.
-  template <typename T>
-  void Change(Done<T> done, std::function<absl::StatusOr<T>()> change);
   void NoticeStandstill(Moment moment);
   void EndExports();
   void AfterBatch();

@@ -34,17 +34,27 @@ class ControlService final : public v1::Control::CallbackService {
   PACELINE_CALL(ListWorkers, ListWorkersRequest, ListWorkersResponse,
                 coordinator_.ListWorkers(*request, done))
   PACELINE_CALL(DrainWorker, DrainWorkerRequest, Worker,
-                coordinator_.Drain(request->worker(), !request->undrain(),
-                                   done))
+                coordinator_.Change(done, [request](Brain& brain, Moment now) {
+                  return brain.OnDrain(request->worker(), !request->undrain(),
+                                       now);
+                }))
   PACELINE_CALL(ForgetWorker, ForgetWorkerRequest, Worker,
-                coordinator_.Forget(request->worker(), done))
+                coordinator_.Change(done, [request](Brain& brain, Moment now) {
+                  return brain.OnForget(request->worker(), now);
+                }))
   PACELINE_CALL(StartProfile, StartProfileRequest, StartProfileResponse,
-                coordinator_.StartProfile(*request, done))
+                coordinator_.Ask(done, [request](Brain& brain, Moment now) {
+                  return brain.OnProfile(*request, now);
+                }))
   PACELINE_CALL(GetProfile, GetProfileRequest, GetProfileResponse,
-                coordinator_.GetProfile(*request, done))
+                coordinator_.Ask(done, [request](Brain& brain, Moment now) {
+                  return brain.ViewProfile(*request, now.now);
+                }))
   PACELINE_CALL(ListMeasurements, ListMeasurementsRequest,
                 ListMeasurementsResponse,
-                coordinator_.ListMeasurements(*request, done))
+                coordinator_.Ask(done, [request](Brain& brain, Moment) {
+                  return brain.ViewMeasurements(*request);
+                }))
   grpc::ServerWriteReactor<v1::WeightsChunk>* ExportWeights(
       Context* context, const v1::ExportWeightsRequest* request) override;
   grpc::ServerWriteReactor<v1::MeshUpdate>* WatchMesh(

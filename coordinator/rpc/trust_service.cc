@@ -56,9 +56,9 @@ void TrustService::DoJoin(const v1::JoinRequest& request,
   if (!status.ok()) return done(status);
   const std::pair<std::string, std::string> token =
       absl::StrSplit(request.token(), absl::MaxSplits('.', 1));
-  coordinator_.UseToken(
-      {token.first, Sha256Of(token.second), request.role(),
-       absl::StrCat(*key, "/", identity.name)},
+  const TokenUse use = {token.first, Sha256Of(token.second), request.role(),
+                        absl::StrCat(*key, "/", identity.name)};
+  coordinator_.Change(
       [this, done, identity, peer, pem = request.request(),
        until = RevokedUntil(identity)](const absl::Status& used) {
         if (!used.ok()) return done(used);
@@ -71,7 +71,8 @@ void TrustService::DoJoin(const v1::JoinRequest& request,
              {"name", identity.name},
              {"peer", peer}});
         done(SignFor(identity, pem));
-      });
+      },
+      [use](Brain& brain, Moment now) { return brain.OnUseToken(use, now); });
 }
 
 absl::StatusOr<v1::Certificate> TrustService::SignFor(
@@ -109,7 +110,10 @@ void TrustService::DoRenew(
     done(std::move(renewed));
   };
   if (identity->role != Role::kWorker) return renew(absl::OkStatus());
-  coordinator_.CheckKey(identity->name, *key, renew);
+  coordinator_.Change(
+      renew, [name = identity->name, key = *key](Brain& brain, Moment) {
+        return brain.tokens().OnKey(name, key);
+      });
 }
 
 void TrustService::DoRevoke(const v1::RevokeRequest& request,
@@ -121,28 +125,33 @@ void TrustService::DoRevoke(const v1::RevokeRequest& request,
   }
   const absl::Status name = Authority::CheckName(request.name());
   if (!name.ok()) return done(name);
-  // Called before the worker's stream ends, so that it does not come back, and
-  // even if the store refuses the write for now.
-  coordinator_.Revoke(
-      request,
-      [](const v1::Revocation& revoked) {
-        RevokeCertificates(absl::StrCat(revoked.role(), "/", revoked.name()),
-                           absl::FromUnixMillis(revoked.unix_ms()));
-      },
-      done);
+  coordinator_.Change(done, [request](Brain& brain, Moment now) {
+    auto revoked = brain.OnRevoke(request, now);
+    // Before the worker's stream ends, so that it does not come back, and even
+    // if the store refuses the write for now.
+    if (revoked.ok()) {
+      RevokeCertificates(absl::StrCat(revoked->role(), "/", revoked->name()),
+                         absl::FromUnixMillis(revoked->unix_ms()));
+    }
+    return revoked;
+  });
 }
 
 void TrustService::DoCreateToken(const v1::CreateTokenRequest& request,
                                  const Done<v1::CreateTokenResponse>& done) {
   const JoinTokenText token = DrawToken(authority_->fingerprint());
-  coordinator_.CreateToken(request, token.id, Sha256Of(token.secret),
-                           [=](const absl::StatusOr<v1::JoinToken>& kept) {
-                             if (!kept.ok()) return done(kept.status());
-                             v1::CreateTokenResponse response;
-                             response.set_token(token.ToText());
-                             *response.mutable_kept() = *kept;
-                             done(response);
-                           });
+  coordinator_.Change(
+      [=](const absl::StatusOr<v1::JoinToken>& kept) {
+        if (!kept.ok()) return done(kept.status());
+        v1::CreateTokenResponse response;
+        response.set_token(token.ToText());
+        *response.mutable_kept() = *kept;
+        done(response);
+      },
+      [=](Brain& brain, Moment now) {
+        return brain.tokens().OnCreate(request, token.id,
+                                       Sha256Of(token.secret), now);
+      });
 }
 
 absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(

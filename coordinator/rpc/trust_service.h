@@ -81,9 +81,15 @@ class TrustService final : public v1::Trust::CallbackService {
   PACELINE_CALL(CreateToken, CreateTokenRequest, CreateTokenResponse,
                 WithTls(done, [&] { DoCreateToken(*request, done); }))
   PACELINE_CALL(ListTokens, ListTokensRequest, ListTokensResponse,
-                WithTls(done, [&] { coordinator_.ListTokens(*request, done); }))
+                WithTls(done, [&] {
+                  coordinator_.Ask(done, [request](Brain& brain, Moment now) {
+                    return brain.tokens().View(*request, now);
+                  });
+                }))
   PACELINE_CALL(RevokeToken, RevokeTokenRequest, JoinToken, WithTls(done, [&] {
-                  coordinator_.RevokeToken(request->id(), done);
+                  coordinator_.Change(done, [request](Brain& brain, Moment) {
+                    return brain.tokens().OnRevoke(request->id());
+                  });
                 }))
   PACELINE_CALL(Revoke, RevokeRequest, Revocation,
                 WithTls(done, [&] { DoRevoke(*request, done); }))

@@ -301,7 +301,9 @@ TEST(Coordinator, TellsNobodyOfAViewWhileTheDiskIsFull) {
   ASSERT_EQ(first.members.size(), 2u);
 
   coordinator.store().FailWith(absl::ResourceExhaustedError("disk is full"));
-  coordinator->Drain("b", true, [](const auto& /*worker*/) {});
+  coordinator->Change(
+      [](const auto& /*worker*/) {},
+      [](Brain& brain, Moment now) { return brain.OnDrain("b", true, now); });
   coordinator.TickAfter(absl::Milliseconds(50));
   coordinator.TickAfter(absl::Milliseconds(50));
   EXPECT_EQ(stays->newest_view(), first);
