@@ -12,7 +12,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/errors.h"
-#include "core/rpc/listener.h"
 
 namespace paceline {
 namespace {

@@ -4,7 +4,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/rpc/serve.h"
 #include "coordinator/watch/metrics.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "paceline/v1/control.grpc.pb.h"
 
 namespace paceline {

@@ -11,7 +11,6 @@
 #include "coordinator/rpc/convert.h"
 #include "core/base/errors.h"
 #include "core/rpc/call_deadline.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"
 

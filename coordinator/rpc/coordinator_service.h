@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/watch/metrics.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 
 namespace paceline {

@@ -11,7 +11,6 @@
 #include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/report_convert.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 
 namespace paceline {

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/jobs/checkpoint_store.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "paceline/v1/stage.grpc.pb.h"

@@ -155,7 +155,7 @@ void CountJobs(const Brain& brain, v1::MeshUpdate& update) {
 }  // namespace
 
 const std::string& PublishedUpdate::Json() const {
-  absl::call_once(once_, [this] { json_ = ToJsonLine(message_); });
+  absl::call_once(once_, [this] { json_ = ToJson(message_, /*lines=*/false); });
   return json_;
 }
 

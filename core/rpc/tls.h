@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "core/trust/certificates.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/credentials.h"

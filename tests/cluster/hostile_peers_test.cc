@@ -9,7 +9,7 @@
 #include "core/base/tensor_memory.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/data_plane_mesh.h"
 #include "tests/support/stranger.h"

@@ -7,25 +7,13 @@ namespace paceline {
 
 namespace util = google::protobuf::util;
 
-namespace {
-
-std::string Print(const google::protobuf::Message& message, bool whitespace) {
+std::string ToJson(const google::protobuf::Message& message, bool lines) {
   util::JsonPrintOptions options;
-  options.add_whitespace = whitespace;
+  options.add_whitespace = lines;
   options.preserve_proto_field_names = true;
   std::string json;
   const auto written = util::MessageToJsonString(message, &json, options);
   return written.ok() ? json : "";  // only a message of "Any" cannot be
-}
-
-}  // namespace
-
-std::string ToJson(const google::protobuf::Message& message) {
-  return Print(message, true);
-}
-
-std::string ToJsonLine(const google::protobuf::Message& message) {
-  return Print(message, false);
 }
 
 absl::Status FromJson(const std::string& json,

@@ -8,10 +8,8 @@
 
 namespace paceline {
 
-// Over several lines; fields at their defaults are left out.
-std::string ToJson(const google::protobuf::Message& message);
-// The same on one line.
-std::string ToJsonLine(const google::protobuf::Message& message);
+// Over several lines, or on one; fields at their defaults are left out.
+std::string ToJson(const google::protobuf::Message& message, bool lines = true);
 
 // Errors: InvalidArgument  not JSON, or a field that the message lacks
 absl::Status FromJson(const std::string& json,

@@ -1,9 +1,8 @@
-#include "core/rpc/stream_limit.h"
-
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/rpc/listener.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

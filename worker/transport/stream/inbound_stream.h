@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "core/transfer/credit.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"

@@ -17,7 +17,7 @@
 #include "core/base/ids.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
-#include "core/rpc/stream_limit.h"
+#include "core/rpc/listener.h"
 #include "core/trust/certificates.h"
 #include "grpcpp/channel.h"
 #include "worker/meters/flow_meter.h"
