@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
+#include "coordinator/mesh/job_progress.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/utf8.h"
@@ -66,15 +67,13 @@ bool MayLeave(const MeshState& mesh, WorkerId worker) {
 
 Brain::Brain(const BrainPolicy& policy, StoredState stored, Moment start)
     : mesh_(policy, start.now),
-      progress_(mesh_),
-      measurements_(mesh_),
-      groups_(mesh_, progress_,
+      groups_(mesh_,
               [this](JobEntry& job, Moment moment) {
                 pipelines_.OnRoster(job, moment);
               }),
-      pipelines_(mesh_, progress_, measurements_, groups_),
+      pipelines_(mesh_, groups_),
       checkpoints_(mesh_, pipelines_),
-      queue_(mesh_, pipelines_, measurements_, stored.next_job),
+      queue_(mesh_, pipelines_, stored.next_job),
       tokens_(mesh_, std::move(stored.tokens), std::move(stored.keys)) {
   mesh_.drained = std::move(stored.drained);
   mesh_.revoked = std::move(stored.revoked);
@@ -194,7 +193,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
     }
   }
   if (heartbeat.has_measurement()) {
-    measurements_.TakeMeasurement(*member, heartbeat.measurement());
+    TakeMeasurement(mesh_, *member, heartbeat.measurement());
     mesh_.queue_changed = true;  // a job may have waited for this worker
     Settle(moment);
   }
@@ -212,8 +211,7 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   TakeChanges(mesh_.membership.OnLinks(member->id, mesh_.BrokenLinks(links),
                                        moment.now),
               moment);
-  if (is_its &&
-      progress_.TakeRecords(*job, *member, report.heartbeat, moment)) {
+  if (is_its && TakeRecords(mesh_, *job, *member, report.heartbeat, moment)) {
     pipelines_.TakeReport(*job, member->id, heartbeat, moment);
     if (job->group.has_value()) {
       groups_.TakeReport(*job, *member, report, moment);
@@ -397,9 +395,9 @@ void Brain::Settle(Moment moment, bool is_tick) {
     groups_.AdmitJoiners(moment);
     if (moment.now - redialled_ >= kRedialPeriod) {
       redialled_ = moment.now;
-      measurements_.Redial();
+      RedialAll(mesh_);
     }
-    mesh_.measures.Assign(measurements_.MeasureWorkers(), moment.now);
+    mesh_.measures.Assign(MeasureWorkers(mesh_), moment.now);
   }
   checkpoints_.Serve(moment);
   RefreshOrders();
@@ -829,7 +827,7 @@ void Brain::OnSubmitted(JobRecord job, Moment moment) {
 absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(
     const v1::StartProfileRequest& request, Moment moment) {
   absl::StatusOr<v1::StartProfileResponse> ticket =
-      measurements_.OnProfile(request);
+      StartMeasuring(mesh_, request);
   mesh_.queue_changed = true;
   Settle(moment);
   return ticket;

@@ -18,7 +18,6 @@
 #include "coordinator/attempts/job_queue.h"
 #include "coordinator/attempts/pipelines.h"
 #include "coordinator/jobs/weights_store.h"
-#include "coordinator/mesh/job_progress.h"
 #include "coordinator/mesh/mesh_measurements.h"
 #include "coordinator/mesh/mesh_state.h"
 #include "coordinator/mesh/tokens.h"
@@ -180,7 +179,7 @@ class Brain {
   // Errors: InvalidArgument  no such page
   absl::StatusOr<v1::ListMeasurementsResponse> ViewMeasurements(
       const v1::ListMeasurementsRequest& request) const {
-    return measurements_.ViewMeasurements(request);
+    return PageOfMeasurements(mesh_, request);
   }
 
  private:
@@ -207,8 +206,6 @@ class Brain {
 
   // Declared in the order in which they borrow each other.
   MeshState mesh_;
-  JobProgress progress_;
-  MeshMeasurements measurements_;
   Groups groups_;
   Pipelines pipelines_;
   Checkpoints checkpoints_;

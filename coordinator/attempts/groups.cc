@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
+#include "coordinator/mesh/job_progress.h"
 #include "coordinator/place/group_placement.h"
 #include "core/base/counted.h"
 #include "core/job/aggregation.h"
@@ -322,7 +323,7 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
     return TakeNews(job, moment);
   }
   while (!group.evaluating.empty()) EndEvaluation(job, moment);
-  progress_.OnAllDone(job, moment);
+  OnAllDone(mesh_, job, moment);
 }
 
 void Groups::Keep(JobEntry& job, const GroupNews& news) {

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "coordinator/mesh/job_progress.h"
 #include "coordinator/mesh/mesh_state.h"
 
 namespace paceline {
@@ -30,9 +29,9 @@ class Groups {
   // Tells of a change in the job's group, which may be over.
   using OnChange = std::function<void(JobEntry& job, Moment moment)>;
 
-  // Both outlive this.
-  Groups(MeshState& mesh, JobProgress& progress, OnChange on_change)
-      : mesh_(mesh), progress_(progress), on_change_(std::move(on_change)) {}
+  // `mesh` outlives this.
+  Groups(MeshState& mesh, OnChange on_change)
+      : mesh_(mesh), on_change_(std::move(on_change)) {}
 
   // Makes the first view of an attempt of a placed job, whose base has `step`
   // steps.
@@ -92,7 +91,6 @@ class Groups {
   static bool HasRoom(const JobEntry& job);
 
   MeshState& mesh_;
-  JobProgress& progress_;
   const OnChange on_change_;
   GroupCounts counts_;
 };

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
+#include "coordinator/mesh/mesh_measurements.h"
 #include "core/base/errors.h"
 #include "core/job/aggregation.h"
 #include "core/rpc/convert/mirror.h"
@@ -81,7 +82,7 @@ absl::StatusOr<Submission> JobQueue::SubmissionOf(
     with.threads = static_cast<int32_t>(threads);
     const auto run = plan == nullptr
                          ? std::nullopt
-                         : measurements_.EstimateOf(with, model, plan->stages);
+                         : EstimateOf(mesh_, with, model, plan->stages);
     return run.has_value() && run->measured() ? run->samples_per_second() : 0;
   }));
   for (const std::string& note : PlacementNotes(spec, plan, candidates)) {
@@ -90,7 +91,7 @@ absl::StatusOr<Submission> JobQueue::SubmissionOf(
   if (plan != nullptr) {
     AddStages(plan->stages, answer);
     if (const std::optional<v1::RunEstimate> estimate =
-            measurements_.EstimateOf(spec, model, plan->stages)) {
+            EstimateOf(mesh_, spec, model, plan->stages)) {
       *answer.mutable_estimate() = *estimate;
     }
     const std::string left_out = DealingNote(spec, *plan, candidates);

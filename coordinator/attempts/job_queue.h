@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/attempts/pipelines.h"
-#include "coordinator/mesh/mesh_measurements.h"
 #include "coordinator/mesh/mesh_state.h"
 
 namespace paceline {
@@ -27,12 +26,8 @@ struct Submission {
 class JobQueue {
  public:
   // next: the id of the next job.  The others outlive this.
-  JobQueue(MeshState& mesh, Pipelines& pipelines,
-           const MeshMeasurements& measurements, JobId next)
-      : mesh_(mesh),
-        pipelines_(pipelines),
-        measurements_(measurements),
-        next_job_(next) {}
+  JobQueue(MeshState& mesh, Pipelines& pipelines, JobId next)
+      : mesh_(mesh), pipelines_(pipelines), next_job_(next) {}
 
   // As Brain::CheckSubmit().
   void CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
@@ -75,7 +70,6 @@ class JobQueue {
 
   MeshState& mesh_;
   Pipelines& pipelines_;
-  const MeshMeasurements& measurements_;
   JobId next_job_;
   std::optional<Look> look_;
   bool is_placing_ = false;  // the job at which this walk has stopped

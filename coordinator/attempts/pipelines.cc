@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "coordinator/attempts/checkpoints.h"
 #include "coordinator/jobs/job_text.h"
+#include "coordinator/mesh/job_progress.h"
+#include "coordinator/mesh/mesh_measurements.h"
 #include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/job/aggregation.h"
@@ -354,9 +356,8 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(
     }
   }
   const auto now =
-      measurements_.EstimateOf(record.spec, *model, record.stages, slowness);
-  const auto then =
-      measurements_.EstimateOf(record.spec, *model, better, slowness);
+      EstimateOf(mesh_, record.spec, *model, record.stages, slowness);
+  const auto then = EstimateOf(mesh_, record.spec, *model, better, slowness);
   if (!now.has_value() || !then.has_value() ||
       !(then->samples_per_second() > 0)) {
     return std::nullopt;
@@ -503,7 +504,7 @@ bool Pipelines::OnHeartbeat(const Member& member,
           JobId{heartbeat.kept().job()} == job.record.id() &&
           heartbeat.kept().attempt() == job.recovery->attempt()) {
         for (const v1::StepRecord& step : heartbeat.steps()) {
-          progress_.TakeStep(job, member.id, step, moment);
+          TakeStep(mesh_, job, member.id, step, moment);
         }
         if (!heartbeat.steps().empty()) mesh_.Put(job);
       }
@@ -575,8 +576,7 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   job.record.job.clear_shards();
   const JobSpec spec = SpecOfAttempt(job.record);
   if (const auto model = Describe(spec); model.ok()) {
-    const auto estimate =
-        measurements_.EstimateOf(spec, *model, job.record.stages);
+    const auto estimate = EstimateOf(mesh_, spec, *model, job.record.stages);
     if (estimate.has_value()) *job.record.job.mutable_estimate() = *estimate;
   }
   auto& rows = *job.record.job.mutable_attempts();
@@ -622,7 +622,7 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
                      moment);
       break;
     case JobPhase::kDone:
-      progress_.OnAllDone(job, moment);
+      OnAllDone(mesh_, job, moment);
       break;
     case JobPhase::kFailed:
       mesh_.FailJob(
@@ -785,9 +785,9 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
   const bool is_group = IsDataParallel(job.record.spec);
   for (const v1::EvaluationRecord& evaluation : heartbeat.evaluations()) {
     if (is_group || !HoldsLast(job.record, worker)) break;
-    progress_.TakeEvaluation(job, evaluation, moment);
+    TakeEvaluation(mesh_, job, evaluation, moment);
   }
-  progress_.TakeRun(job, worker, heartbeat.run(), moment);
+  TakeRun(mesh_, job, worker, heartbeat.run(), moment);
   // The job has failed if its predictions have no layout.
   if (HasEnded(job.record.state())) return;
   // The first report of an input sets the job's inputs.  A differing report

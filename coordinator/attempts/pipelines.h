@@ -13,8 +13,6 @@
 #include <vector>
 
 #include "coordinator/attempts/groups.h"
-#include "coordinator/mesh/job_progress.h"
-#include "coordinator/mesh/mesh_measurements.h"
 #include "coordinator/mesh/mesh_state.h"
 #include "coordinator/place/placement.h"
 
@@ -23,13 +21,8 @@ namespace paceline {
 // Thread-compatible; lives on the coordinator's loop.
 class Pipelines {
  public:
-  // All outlive this.
-  Pipelines(MeshState& mesh, JobProgress& progress,
-            const MeshMeasurements& measurements, Groups& groups)
-      : mesh_(mesh),
-        progress_(progress),
-        measurements_(measurements),
-        groups_(groups) {}
+  // Both outlive this.
+  Pipelines(MeshState& mesh, Groups& groups) : mesh_(mesh), groups_(groups) {}
 
   // --- Jobs that recover; each event concerns all of them ---
 
@@ -110,8 +103,6 @@ class Pipelines {
                     Moment moment);
 
   MeshState& mesh_;
-  JobProgress& progress_;
-  const MeshMeasurements& measurements_;
   Groups& groups_;
   std::map<std::string, MachineId> machines_;  // by the workers' machine id
 };

@@ -65,57 +65,24 @@ void Unite(const v1::UnreadableSamples& more, v1::UnreadableSamples& all) {
   }
 }
 
-}  // namespace
-
-bool JobProgress::TakeRecords(JobEntry& job, const Member& member,
-                              v1::Heartbeat& heartbeat, Moment moment) {
-  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
-    line.set_source(member.registration.name());
-    mesh_.actions.writes.records[job.record.id()].logs.emplace_back(
-        member.incarnation(), std::move(line));
-  }
-  // Steps of an earlier attempt, or after the job's end, do not count.
-  if (mesh_.FindRunning(FenceOf(heartbeat.run())) != &job) return false;
-  if (heartbeat.steps().empty()) return true;
-  for (const v1::StepRecord& part : heartbeat.steps()) {
-    TakeStep(job, member.id, part, moment);
-  }
-  if (LongestSkipRun(job.record.job) >= kMostSkippedInRow) {
-    mesh_.FailJob(job, WhyMostlySkipped(job.record),
-                  AdviceAfterSkips(job.record), moment);
-    return false;
-  }
-  mesh_.Put(job);
-  return true;
-}
-
-// Workers that share a batch report their own parts, each in the order of the
-// steps.  A record that is repeated after a lost acknowledgement counts once.
-void JobProgress::TakeStep(JobEntry& job, WorkerId worker,
-                           const v1::StepRecord& part, Moment moment) {
+void AddRate(JobEntry& job, const Rate& rate) {
   ProgressState& progress = job.progress;
-  if (part.step() > MostSteps(job.record)) return;
-  int64_t& told = progress.told[worker];
-  if (part.step() <= std::max(told, progress.counted_through)) return;
-  told = part.step();
-  const auto [found, is_new] = progress.counted.try_emplace(told, part);
-  v1::StepRecord& step = found->second;
-  if (is_new) {
-    CountStep(job, step, moment);
-  } else {
-    AddPart(part, step);
+  // A clock that was set back would make the window empty.
+  if (!progress.recent.empty() &&
+      progress.recent.back().unix_ms - rate.unix_ms >= kRateWindowMs) {
+    progress.recent.clear();
   }
-  if (told == job.record.job.recorded_step()) {
-    job.record.job.set_loss(step.loss());
+  progress.recent.push_back(rate);
+  while (progress.recent.size() > kMostRates ||
+         (progress.recent.size() > 2 &&
+          progress.recent.back().unix_ms - progress.recent[1].unix_ms >=
+              kRateWindowMs)) {
+    progress.recent.pop_front();
   }
-  mesh_.actions.writes.records[job.record.id()].steps.push_back(step);
-  if (progress.counted.size() <= kMostCounted) return;
-  progress.counted_through = progress.counted.begin()->first;
-  progress.counted.erase(progress.counted.begin());
 }
 
-void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
-                            Moment moment) {
+void CountStep(MeshState& mesh, JobEntry& job, const v1::StepRecord& step,
+               Moment moment) {
   JobRecord& record = job.record;
   const bool newest = step.step() > record.job.recorded_step();
   record.job.set_recorded_step(
@@ -133,18 +100,18 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
     if (record.job.skipping_since() > 0) return;
     record.job.set_skipping_since(step.step());
     if (++job.progress.skip_runs > kMostSkipRuns) return;
-    mesh_.AddEvent(job, "skipping",
-                   absl::StrCat("steps are skipped from step ", step.step(),
-                                " on: ", SkipReason(step),
-                                job.progress.skip_runs == kMostSkipRuns
-                                    ? "; later ones are only counted"
-                                    : ""),
-                   moment);
+    mesh.AddEvent(job, "skipping",
+                  absl::StrCat("steps are skipped from step ", step.step(),
+                               " on: ", SkipReason(step),
+                               job.progress.skip_runs == kMostSkipRuns
+                                   ? "; later ones are only counted"
+                                   : ""),
+                  moment);
   } else if (record.job.skipping_since() > 0) {
     const int64_t skipped = step.step() - record.job.skipping_since();
     record.job.set_skipping_since(0);
     if (job.progress.skip_runs > kMostSkipRuns) return;
-    mesh_.AddEvent(
+    mesh.AddEvent(
         job, "applying",
         absl::StrCat("steps apply again from step ", step.step(), " on, after ",
                      skipped,
@@ -155,72 +122,23 @@ void JobProgress::CountStep(JobEntry& job, const v1::StepRecord& step,
 
 // Adds an event with the number of steps, which was unknown before the data was
 // opened.
-void JobProgress::NoteWalk(JobEntry& job, int64_t steps, Moment moment) {
+void NoteWalk(MeshState& mesh, JobEntry& job, int64_t steps, Moment moment) {
   const JobSpec& spec = job.record.spec;
   if (IsInference(spec) || spec.train.steps > 0 ||
       TrainSamplesOf(spec.data) > 0) {
     return;
   }
   for (const std::string& note : WalkNotes(spec.train, 0, steps)) {
-    mesh_.AddEvent(job, "warning", note, moment);
+    mesh.AddEvent(job, "warning", note, moment);
   }
 }
 
-void JobProgress::TakeRun(JobEntry& job, WorkerId worker,
-                          const v1::RunState& run, Moment moment) {
-  v1::Job& record = job.record.job;
-  v1::JobWorker& part = *FindWorker(job.record, worker);
-  TakeUnreadable(job, part, run.unreadable(), moment);
-  if (HasEnded(job.record.state())) return;
-  const v1::RunState::Phase before = part.run().phase();
-  *part.mutable_run() = run;
-  part.mutable_run()->clear_member();
-  part.mutable_run()->clear_names();
-  part.mutable_run()->clear_notes();
-  part.mutable_run()->clear_unreadable();  // they are in the job
-  part.mutable_run()->set_phase(before);
-  if (run.has_flow()) TakeFlow(job, moment);
-  TakeTimes(job.record, worker, run);
-  // Only workers that read the data know its size.
-  const bool reads = Holds(job.record, worker, 0);
-  const bool was_unknown = record.steps() == 0;
-  const int64_t asked = job.record.spec.train.steps;
-  if (reads && (asked == 0 || run.steps() <= asked)) {
-    if (was_unknown && run.steps() > 0) NoteWalk(job, run.steps(), moment);
-    record.set_steps(std::max(record.steps(), run.steps()));
-  }
-  if (!IsInference(job.record.spec)) {
-    record.set_step(
-        std::max(record.step(), std::min(run.step(), MostSteps(job.record))));
-  }
-  TakeNotes(job, run, moment);
-  const bool counts =
-      reads && run.total_samples() > 0 && record.total_samples() == 0;
-  const bool infers = IsInference(job.record.spec);
-  const bool names = reads && !infers && record.names().classes().empty() &&
-                     !run.names().classes().empty();
-  if (counts) record.set_total_samples(run.total_samples());
-  if (counts || names) *record.mutable_names() = run.names();
-  if (infers ? counts : names || (was_unknown && record.steps() > 0)) {
-    mesh_.OpenWeights(job, moment);
-    // The job has failed if its predictions have no layout.
-    if (HasEnded(job.record.state())) return;
-  }
-  TakeMarks(job, worker, run);
-  if (run.phase() == v1::RunState::PHASE_PREPARING) {
-    job.progress.preparing_since.try_emplace(worker, moment.now);
-  } else {
-    job.progress.preparing_since.erase(worker);
-  }
-  mesh_.Put(job);
-}
-
-void JobProgress::TakeUnreadable(JobEntry& job, const v1::JobWorker& part,
-                                 const v1::Unreadable& said, Moment moment) {
+void TakeUnreadable(MeshState& mesh, JobEntry& job, const v1::JobWorker& part,
+                    const v1::Unreadable& said, Moment moment) {
   if (!said.has_train() && !said.has_test()) return;
   v1::Job& record = job.record.job;
   if (!record.has_unreadable()) {
-    mesh_.AddEvent(
+    mesh.AddEvent(
         job, "unreadable",
         absl::StrCat("worker ", part.name(),
                      " cannot read all samples of the data set and leaves "
@@ -232,25 +150,24 @@ void JobProgress::TakeUnreadable(JobEntry& job, const v1::JobWorker& part,
   Unite(said.test(), *record.mutable_unreadable()->mutable_test());
   const std::string why = WhyUnreadable(job.record);
   if (!why.empty()) {
-    mesh_.FailJob(job, why, AdviceAfter(DataLoss(why), job.record.spec),
-                  moment);
+    mesh.FailJob(job, why, AdviceAfter(DataLoss(why), job.record.spec), moment);
   }
 }
 
 // Workers that read the same files send the same notes.
-void JobProgress::TakeNotes(JobEntry& job, const v1::RunState& run,
-                            Moment moment) {
+void TakeNotes(MeshState& mesh, JobEntry& job, const v1::RunState& run,
+               Moment moment) {
   auto& notes = *job.record.job.mutable_notes();
   for (const std::string& note : run.notes()) {
     if (notes.size() >= kMaxNotes || absl::c_linear_search(notes, note)) {
       continue;
     }
     *notes.Add() = note;
-    mesh_.AddEvent(job, "warning", note, moment);
+    mesh.AddEvent(job, "warning", note, moment);
   }
 }
 
-void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
+void TakeFlow(JobEntry& job, Moment moment) {
   ProgressState& progress = job.progress;
   if (!IsInference(job.record.spec)) return;
   // Counts the micro-batches that any replica of the last stage finished.
@@ -270,8 +187,7 @@ void JobProgress::TakeFlow(JobEntry& job, Moment moment) {
 
 // The predictions are durable up to the newest mark that all replicas of the
 // last stage have passed.
-void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
-                            const v1::RunState& run) {
+void TakeMarks(JobEntry& job, WorkerId worker, const v1::RunState& run) {
   if (!HoldsLast(job.record, worker)) return;
   v1::Job& record = job.record.job;
   const int64_t total = MicroBatchesOf(job.record);
@@ -308,25 +224,8 @@ void JobProgress::TakeMarks(JobEntry& job, WorkerId worker,
   }
 }
 
-void JobProgress::AddRate(JobEntry& job, const Rate& rate) {
-  ProgressState& progress = job.progress;
-  // A clock that was set back would make the window empty.
-  if (!progress.recent.empty() &&
-      progress.recent.back().unix_ms - rate.unix_ms >= kRateWindowMs) {
-    progress.recent.clear();
-  }
-  progress.recent.push_back(rate);
-  while (progress.recent.size() > kMostRates ||
-         (progress.recent.size() > 2 &&
-          progress.recent.back().unix_ms - progress.recent[1].unix_ms >=
-              kRateWindowMs)) {
-    progress.recent.pop_front();
-  }
-}
-
 // A report has the totals of the run so far for its worker's stages.
-void JobProgress::TakeTimes(JobRecord& record, WorkerId worker,
-                            const v1::RunState& run) {
+void TakeTimes(JobRecord& record, WorkerId worker, const v1::RunState& run) {
   const std::vector<int> numbers = StageNumbers(record.stages);
   const int stages = static_cast<int>(record.stages.size());
   for (const v1::StageTime& time : run.stage_times()) {
@@ -345,50 +244,146 @@ void JobProgress::TakeTimes(JobRecord& record, WorkerId worker,
   }
 }
 
-void JobProgress::Evaluate(JobEntry& job, Moment moment) {
-  const v1::PredictedMark& all = job.record.job.predicted();
-  const auto sum = EvaluationOf(/*step=*/0, all.labels(), all.loss(),
-                                static_cast<double>(all.correct()));
-  if (sum.has_value()) TakeEvaluation(job, *sum, moment);
+}  // namespace
+
+bool TakeRecords(MeshState& mesh, JobEntry& job, const Member& member,
+                 v1::Heartbeat& heartbeat, Moment moment) {
+  for (v1::LogLine& line : *heartbeat.mutable_logs()) {
+    line.set_source(member.registration.name());
+    mesh.actions.writes.records[job.record.id()].logs.emplace_back(
+        member.incarnation(), std::move(line));
+  }
+  // Steps of an earlier attempt, or after the job's end, do not count.
+  if (mesh.FindRunning(FenceOf(heartbeat.run())) != &job) return false;
+  if (heartbeat.steps().empty()) return true;
+  for (const v1::StepRecord& part : heartbeat.steps()) {
+    TakeStep(mesh, job, member.id, part, moment);
+  }
+  if (LongestSkipRun(job.record.job) >= kMostSkippedInRow) {
+    mesh.FailJob(job, WhyMostlySkipped(job.record),
+                 AdviceAfterSkips(job.record), moment);
+    return false;
+  }
+  mesh.Put(job);
+  return true;
 }
 
-void JobProgress::TakeEvaluation(JobEntry& job,
-                                 const v1::EvaluationRecord& evaluation,
-                                 Moment moment) {
+// Workers that share a batch report their own parts, each in the order of the
+// steps.  A record that is repeated after a lost acknowledgement counts once.
+void TakeStep(MeshState& mesh, JobEntry& job, WorkerId worker,
+              const v1::StepRecord& part, Moment moment) {
+  ProgressState& progress = job.progress;
+  if (part.step() > MostSteps(job.record)) return;
+  int64_t& told = progress.told[worker];
+  if (part.step() <= std::max(told, progress.counted_through)) return;
+  told = part.step();
+  const auto [found, is_new] = progress.counted.try_emplace(told, part);
+  v1::StepRecord& step = found->second;
+  if (is_new) {
+    CountStep(mesh, job, step, moment);
+  } else {
+    AddPart(part, step);
+  }
+  if (told == job.record.job.recorded_step()) {
+    job.record.job.set_loss(step.loss());
+  }
+  mesh.actions.writes.records[job.record.id()].steps.push_back(step);
+  if (progress.counted.size() <= kMostCounted) return;
+  progress.counted_through = progress.counted.begin()->first;
+  progress.counted.erase(progress.counted.begin());
+}
+
+void TakeRun(MeshState& mesh, JobEntry& job, WorkerId worker,
+             const v1::RunState& run, Moment moment) {
+  v1::Job& record = job.record.job;
+  v1::JobWorker& part = *FindWorker(job.record, worker);
+  TakeUnreadable(mesh, job, part, run.unreadable(), moment);
+  if (HasEnded(job.record.state())) return;
+  const v1::RunState::Phase before = part.run().phase();
+  *part.mutable_run() = run;
+  part.mutable_run()->clear_member();
+  part.mutable_run()->clear_names();
+  part.mutable_run()->clear_notes();
+  part.mutable_run()->clear_unreadable();  // they are in the job
+  part.mutable_run()->set_phase(before);
+  if (run.has_flow()) TakeFlow(job, moment);
+  TakeTimes(job.record, worker, run);
+  // Only workers that read the data know its size.
+  const bool reads = Holds(job.record, worker, 0);
+  const bool was_unknown = record.steps() == 0;
+  const int64_t asked = job.record.spec.train.steps;
+  if (reads && (asked == 0 || run.steps() <= asked)) {
+    if (was_unknown && run.steps() > 0)
+      NoteWalk(mesh, job, run.steps(), moment);
+    record.set_steps(std::max(record.steps(), run.steps()));
+  }
+  if (!IsInference(job.record.spec)) {
+    record.set_step(
+        std::max(record.step(), std::min(run.step(), MostSteps(job.record))));
+  }
+  TakeNotes(mesh, job, run, moment);
+  const bool counts =
+      reads && run.total_samples() > 0 && record.total_samples() == 0;
+  const bool infers = IsInference(job.record.spec);
+  const bool names = reads && !infers && record.names().classes().empty() &&
+                     !run.names().classes().empty();
+  if (counts) record.set_total_samples(run.total_samples());
+  if (counts || names) *record.mutable_names() = run.names();
+  if (infers ? counts : names || (was_unknown && record.steps() > 0)) {
+    mesh.OpenWeights(job, moment);
+    // The job has failed if its predictions have no layout.
+    if (HasEnded(job.record.state())) return;
+  }
+  TakeMarks(job, worker, run);
+  if (run.phase() == v1::RunState::PHASE_PREPARING) {
+    job.progress.preparing_since.try_emplace(worker, moment.now);
+  } else {
+    job.progress.preparing_since.erase(worker);
+  }
+  mesh.Put(job);
+}
+
+void TakeEvaluation(MeshState& mesh, JobEntry& job,
+                    const v1::EvaluationRecord& evaluation, Moment moment) {
   if (evaluation.step() > MostSteps(job.record)) return;
-  mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
+  mesh.actions.writes.records[job.record.id()].evaluations.push_back(
       evaluation);
   if (evaluation.step() <= job.record.job.evaluated_step()) return;
   job.record.job.set_evaluated_step(evaluation.step());
   job.record.job.set_accuracy(evaluation.accuracy());
   SetBroken(evaluation, job.record.job);
-  mesh_.AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
-                 moment);
+  mesh.AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
+                moment);
 }
 
-void JobProgress::OnAllDone(JobEntry& job, Moment moment) {
+void OnAllDone(MeshState& mesh, JobEntry& job, Moment moment) {
   const JobRecord& record = job.record;
   if (MostlySkipped(record)) {
-    mesh_.FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record),
-                  moment);
+    mesh.FailJob(job, WhyMostlySkipped(record), AdviceAfterSkips(record),
+                 moment);
     return;
   }
   const std::string why = WhyNotFinite(record);
   if (!why.empty()) {
-    mesh_.FailJob(job, why, AdviceAfterSkips(record), moment);
+    mesh.FailJob(job, why, AdviceAfterSkips(record), moment);
     return;
   }
   job.saving = true;
-  if (IsInference(record.spec)) Evaluate(job, moment);
-  mesh_.actions.weights.push_back(
+  if (IsInference(record.spec)) {
+    const v1::PredictedMark& all = record.job.predicted();
+    const auto sum = EvaluationOf(/*step=*/0, all.labels(), all.loss(),
+                                  static_cast<double>(all.correct()));
+    if (sum.has_value()) TakeEvaluation(mesh, job, *sum, moment);
+  }
+  mesh.actions.weights.push_back(
       {Actions::Weights::Kind::kSave, record.fence(), {}});
-  mesh_.AddEvent(job, "saving",
-                 IsInference(record.spec)
-                     ? "the last stage has handed its predictions over"
-                 : job.group.has_value()
-                     ? "a member has handed the weights over"
-                     : "all stages have handed their weights over",
-                 moment);
+  mesh.AddEvent(job, "saving",
+                IsInference(record.spec)
+                    ? "the last stage has handed its predictions over"
+                : job.group.has_value()
+                    ? "a member has handed the weights over"
+                    : "all stages have handed their weights over",
+                moment);
 }
 
 double SamplesPerSecond(const JobEntry& job) {

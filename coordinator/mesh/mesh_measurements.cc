@@ -38,12 +38,10 @@ std::string LowestCapability(const std::string& precision,
   return lowest;
 }
 
-}  // namespace
-
 // names: at least one.
-std::string MeshMeasurements::FirstIdle(
-    const std::vector<std::string>& names) const {
-  for (const MeasureWorker& worker : MeasureWorkers()) {
+std::string FirstIdle(const MeshState& mesh,
+                      const std::vector<std::string>& names) {
+  for (const MeasureWorker& worker : MeasureWorkers(mesh)) {
     if (worker.live && !worker.busy &&
         absl::c_linear_search(names, worker.name)) {
       return worker.name;
@@ -52,10 +50,25 @@ std::string MeshMeasurements::FirstIdle(
   return names.front();
 }
 
-std::vector<MeasureWorker> MeshMeasurements::MeasureWorkers() const {
+v1::StartProfileResponse LookForFiles(MeshState& mesh,
+                                      const v1::StartProfileRequest& request) {
+  v1::StartProfileResponse ticket;
+  for (const MeasureWorker& worker : MeasureWorkers(mesh)) {
+    if (!worker.live) continue;
+    const bool busy = worker.busy || mesh.measures.Holds(worker.name);
+    (busy ? ticket.add_busy() : ticket.add_workers())->assign(worker.name);
+  }
+  ticket.set_id(mesh.measures.RequestFiles(
+      request, {ticket.workers().begin(), ticket.workers().end()}));
+  return ticket;
+}
+
+}  // namespace
+
+std::vector<MeasureWorker> MeasureWorkers(const MeshState& mesh) {
   std::vector<MeasureWorker> workers;
-  for (const auto& [id, member] : mesh_.membership.members()) {
-    const JobEntry* const job = mesh_.JobOf(id);
+  for (const auto& [id, member] : mesh.membership.members()) {
+    const JobEntry* const job = mesh.JobOf(id);
     workers.push_back({member.registration.name(),
                        member.registration.address(),
                        member.state == MemberState::kLive, job != nullptr,
@@ -64,16 +77,16 @@ std::vector<MeasureWorker> MeshMeasurements::MeasureWorkers() const {
   return workers;
 }
 
-std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
-    const JobSpec& spec, const ModelDescription& model,
+std::optional<v1::RunEstimate> EstimateOf(
+    const MeshState& mesh, const JobSpec& spec, const ModelDescription& model,
     const std::vector<StageOfPlan>& stages,
-    const std::map<WorkerId, double>& slowness) const {
+    const std::map<WorkerId, double>& slowness) {
   std::vector<InputWorker> workers;
   std::vector<MemberInput> members;
   std::vector<EstimateStage> placed;
   std::map<WorkerId, int> index;
   for (const StageOfPlan& stage : stages) {
-    const Member* const member = mesh_.membership.Find(stage.worker);
+    const Member* const member = mesh.membership.Find(stage.worker);
     if (member == nullptr) return std::nullopt;
     const auto [found, is_new] =
         index.emplace(stage.worker, static_cast<int>(workers.size()));
@@ -91,47 +104,34 @@ std::optional<v1::RunEstimate> MeshMeasurements::EstimateOf(
   }
   const absl::StatusOr<RunEstimate> estimate =
       HasRounds(spec)
-          ? EstimateGroup(spec, model, members, mesh_.measured)
-          : EstimateRun(spec, model, placed, workers, mesh_.measured);
+          ? EstimateGroup(spec, model, members, mesh.measured)
+          : EstimateRun(spec, model, placed, workers, mesh.measured);
   if (!estimate.ok()) return std::nullopt;
   return Given<v1::RunEstimate>(*estimate);
 }
 
-v1::StartProfileResponse MeshMeasurements::LookForFiles(
-    const v1::StartProfileRequest& request) {
-  v1::StartProfileResponse ticket;
-  for (const MeasureWorker& worker : MeasureWorkers()) {
-    if (!worker.live) continue;
-    const bool busy = worker.busy || mesh_.measures.Holds(worker.name);
-    (busy ? ticket.add_busy() : ticket.add_workers())->assign(worker.name);
-  }
-  ticket.set_id(mesh_.measures.RequestFiles(
-      request, {ticket.workers().begin(), ticket.workers().end()}));
-  return ticket;
-}
-
-absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
-    const v1::StartProfileRequest& request) {
+absl::StatusOr<v1::StartProfileResponse> StartMeasuring(
+    MeshState& mesh, const v1::StartProfileRequest& request) {
   if (!request.files().empty()) {
     PACELINE_RETURN_IF_ERROR(
         CheckSize("files", request.files_size(), kMaxFilesLookedFor));
     if (request.has_spec()) {
       PACELINE_RETURN_IF_ERROR(CheckSpec(FromProto(request.spec())));
     }
-    return LookForFiles(request);
+    return LookForFiles(mesh, request);
   }
   const JobSpec spec = FromProto(request.spec());
   PACELINE_RETURN_IF_ERROR(CheckSpec(spec));
   const bool describe = NeedsWorker(spec.model);
   if (!describe) PACELINE_RETURN_IF_ERROR(Describe(spec).status());
-  std::vector<std::string> live = mesh_.LiveNames();
+  std::vector<std::string> live = mesh.LiveNames();
   if (live.empty()) {
     return FailedPrecondition(
         "no worker is attached that could measure: start one with "
         "paceline-worker, or paceline up");
   }
   if (!spec.model.file.empty() && request.workers().empty()) {
-    for (const auto& [id, member] : mesh_.membership.members()) {
+    for (const auto& [id, member] : mesh.membership.members()) {
       if (member.registration.no_scripts()) {
         std::erase(live, member.registration.name());
       }
@@ -160,59 +160,58 @@ absl::StatusOr<v1::StartProfileResponse> MeshMeasurements::OnProfile(
         "one another");
   }
   // All workers read the same file, so one description will do.
-  if (describe) workers = {FirstIdle(workers)};
+  if (describe) workers = {FirstIdle(mesh, workers)};
   v1::StartProfileResponse ticket;
-  ticket.set_id(
-      mesh_.measures.Request(spec,
-                             spec.cpu_capability == "auto"
-                                 ? LowestCapability(spec.precision, workers,
-                                                    mesh_.membership.members())
-                                 : spec.cpu_capability,
-                             workers, request.links() && !describe));
+  ticket.set_id(mesh.measures.Request(
+      spec,
+      spec.cpu_capability == "auto"
+          ? LowestCapability(spec.precision, workers, mesh.membership.members())
+          : spec.cpu_capability,
+      workers, request.links() && !describe));
   ticket.mutable_workers()->Add(workers.begin(), workers.end());
   return ticket;
 }
 
-void MeshMeasurements::TakeMeasurement(const Member& member,
-                                       const v1::Measurement& measurement) {
+void TakeMeasurement(MeshState& mesh, const Member& member,
+                     const v1::Measurement& measurement) {
   const std::string& name = member.registration.name();
   const std::optional<v1::Measurement> kept =
-      mesh_.measures.OnMeasurement(name, measurement);
+      mesh.measures.OnMeasurement(name, measurement);
   if (!kept.has_value()) return;
   // A worker may only report its own profile.
   if (kept->has_profile() && kept->profile().device() == name) {
     const DeviceProfile profile = *FromProto(kept->profile());
-    mesh_.measured.Put(profile);
-    mesh_.actions.writes.measurements.Put(profile);
+    mesh.measured.Put(profile);
+    mesh.actions.writes.measurements.Put(profile);
   }
   for (const v1::LinkMeasurement& each : kept->links()) {
     const LinkMeasurement link = *FromProto(each);
-    const auto known = mesh_.measured.links.find({link.from, link.to});
-    if (known != mesh_.measured.links.end() && known->second == link) continue;
-    mesh_.measured.Put(link);
-    mesh_.actions.writes.measurements.Put(link);
+    const auto known = mesh.measured.links.find({link.from, link.to});
+    if (known != mesh.measured.links.end() && known->second == link) continue;
+    mesh.measured.Put(link);
+    mesh.actions.writes.measurements.Put(link);
   }
 }
 
-void MeshMeasurements::Redial() {
-  for (const auto& [ends, link] : mesh_.measured.links) {
-    if (!link.error.empty()) mesh_.measures.Redial(link.from, link.to);
+void RedialAll(MeshState& mesh) {
+  for (const auto& [ends, link] : mesh.measured.links) {
+    if (!link.error.empty()) mesh.measures.Redial(link.from, link.to);
   }
 }
 
-absl::StatusOr<v1::ListMeasurementsResponse> MeshMeasurements::ViewMeasurements(
-    const v1::ListMeasurementsRequest& request) const {
+absl::StatusOr<v1::ListMeasurementsResponse> PageOfMeasurements(
+    const MeshState& mesh, const v1::ListMeasurementsRequest& request) {
   PACELINE_ASSIGN_OR_RETURN(const int64_t skip,
                             ListPage::Parse(request.page_token()));
   v1::ListMeasurementsResponse view;
   ListPage page(skip, request.page_size(), kMostMeasurements);
-  for (const auto& [key, profile] : mesh_.measured.profiles) {
+  for (const auto& [key, profile] : mesh.measured.profiles) {
     if (!request.model().empty() && key.model != request.model()) continue;
     if (!page.Wants()) continue;
     *view.add_profiles() = ToProto(profile);
     page.Took(view.profiles().rbegin()->ByteSizeLong());
   }
-  for (const auto& [ends, link] : mesh_.measured.links) {
+  for (const auto& [ends, link] : mesh.measured.links) {
     if (!page.Wants()) continue;
     *view.add_links() = ToProto(link);
     page.Took(view.links().rbegin()->ByteSizeLong());

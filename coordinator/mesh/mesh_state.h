@@ -126,7 +126,7 @@ struct QueuedState {
   const PlacementVerdict* begins = nullptr;
 };
 
-// The progress of the present attempt; JobProgress's.
+// The progress of the present attempt; job_progress.h's.
 struct ProgressState {
   // The steps that were recorded: all up to counted_through, and those in
   // `counted`, each with the known parts of its batch.
