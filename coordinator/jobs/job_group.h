@@ -18,7 +18,6 @@
 #include "core/base/clock.h"
 #include "core/base/statistics.h"
 #include "core/cluster/eviction.h"
-#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/job/spec/job_spec.h"
 #include "core/recover/job_recovery.h"

@@ -29,7 +29,6 @@
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/eviction.h"
-#include "core/cluster/member_report.h"
 #include "core/cluster/membership.h"
 #include "core/recover/job_recovery.h"
 

@@ -11,7 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/round/gossip_member.h"
 #include "worker/rounds/group_driver.h"
 #include "worker/rounds/parts/round_payload.h"

@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/job/aggregation.h"
 #include "core/job/spec/job_spec.h"

@@ -19,7 +19,7 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"

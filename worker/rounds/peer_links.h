@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/round/round_member.h"
 #include "worker/rounds/group_driver.h"
 #include "worker/rounds/parts/round_event_log.h"

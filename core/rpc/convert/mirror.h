@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "core/base/dtype.h"
 #include "core/base/ids.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/job/spec/script_model.h"
 #include "core/optim/step_gate.h"

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/plan/measurement.h"
 #include "core/rpc/convert/member_convert.h"

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
-#include "core/cluster/member_report.h"
+#include "core/cluster/eviction.h"
 #include "core/job/spec/fault_plan.h"
 #include "core/round/round_member.h"
 #include "core/round/view_keeper.h"
