@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -111,6 +112,14 @@ inline void Read(const v1::StageRoute& from, RouteTable& to) {
 inline void Write(const RouteTable& from, v1::StageRoute& to) {
   to.mutable_turns()->Add(from.turns().begin(), from.turns().end());
 }
+
+// A round's message that is a result and nothing else.
+template <typename T>
+requires std::same_as<decltype(T::result), RoundResult>
+void Read(const v1::RoundResult& from, T& to) { Read(from, to.result); }
+template <typename T>
+requires std::same_as<decltype(T::result), RoundResult>
+void Write(const T& from, v1::RoundResult& to) { Write(from.result, to); }
 
 // Lists.
 template <typename Elements, typename T>

@@ -6,6 +6,10 @@ For each pair of MIRRORS the output has
   void Read(const v1::MESSAGE& from, STRUCT& to)
   void Write(const STRUCT& from, v1::MESSAGE& to)
   v1::MESSAGE ToProto(const STRUCT& from)
+and for RoundMessage
+  void VisitBody(const v1::MESSAGE& from, const Take& take)
+    calls take(the body that is set, an empty STRUCT of its kind)
+  void WriteBody(const STRUCT& from, v1::MESSAGE& to)
 core/rpc/convert/mirror.h includes it and has the rest.
 """
 
@@ -23,7 +27,7 @@ PROTOS = [f"paceline/v1/{name}.proto"
 ALIKE = """
     Cut LayerRange AttemptRow OrderNumber
     RoundResult PartOffer Want Spread Hold Commit TooOld Answer Fetch StateOffer
-    ParameterOffer ParameterAnswer StepVerdict FinishOrder
+    LevelDone StateRequest ParameterOffer ParameterAnswer StepVerdict FinishOrder
     Parameter ScriptLayer ScriptModel
     MeasuredSeconds LayerMeasurement LinkMeasurement
     FollowOrder PieceSource RunEstimate
@@ -121,10 +125,35 @@ def mirror(message, struct, places, fields):
                    f"  return Given<v1::{message}>(from);\n}}\n")
 
 
+def kinds_of_body(message, fields):
+    """The functions that find the body of a message, and write one."""
+    arms = []
+    for field in fields:
+        if not field["oneof_index"]:
+            continue
+        name = field["name"][0]
+        camel = name.title().replace("_", "")
+        body = field["type_name"][0].removeprefix(".paceline.v1.")
+        # Several kinds have a result and nothing else.
+        arms.append((name, camel, camel if body == "RoundResult" else body))
+    return "".join(
+        [f"template <typename Take>\n"
+         f"void VisitBody(const v1::{message}& from, const Take& take) {{\n"
+         f"  switch (from.body_case()) {{\n",
+         *(f"    case v1::{message}::k{camel}:\n"
+           f"      return take(from.{name}(), {struct}());\n"
+           for name, camel, struct in arms),
+         f"    case v1::{message}::BODY_NOT_SET:\n      return;\n  }}\n}}\n",
+         *(f"inline void WriteBody(const {struct}& from, v1::{message}& to) {{\n"
+           f"  Write(from, *to.mutable_{name}());\n}}\n"
+           for name, _, struct in arms)])
+
+
 def main(protoc, folder, output):
     messages = read_protos(protoc, folder, PROTOS)
     text = "".join(mirror(message, struct, places, messages[message])
                    for message, struct, places in MIRRORS)
+    text += kinds_of_body("RoundMessage", messages["RoundMessage"])
     write_text(pathlib.Path(output),
                f"// {pathlib.Path(__file__).name} makes this file.\n{text}")
 

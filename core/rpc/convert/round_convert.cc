@@ -1,5 +1,7 @@
 #include "core/rpc/convert/round_convert.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/member_convert.h"
@@ -8,8 +10,7 @@
 namespace paceline {
 namespace {
 
-// --- what CheckNumbers() lets pass -------------------------------------------
-
+// Checks what CheckNumbers() lets pass.
 template <typename Message>
 absl::Status Check(const Message& /*body*/) {
   return absl::OkStatus();
@@ -79,96 +80,21 @@ absl::Status Check(const v1::ParameterAnswer& answer) {
                          " on parameters, need 1 to 6");
 }
 
-// --- bodies ------------------------------------------------------------------
-
-template <typename Struct, typename Message>
-absl::StatusOr<Body> BodyOf(const Message& message) {
-  PACELINE_RETURN_IF_ERROR(Check(message));
-  return Taken<Struct>(message);
-}
-
-// A result and nothing else.
-template <typename Struct>
-absl::StatusOr<Body> WithResult(const v1::RoundResult& result) {
-  PACELINE_RETURN_IF_ERROR(Check(result));
-  return Struct{Taken<RoundResult>(result)};
-}
-
 absl::StatusOr<Body> BodyOf(const v1::RoundMessage& proto) {
-  switch (proto.body_case()) {
-    case v1::RoundMessage::kPart:
-      return BodyOf<PartOffer>(proto.part());
-    case v1::RoundMessage::kWant:
-      return BodyOf<Want>(proto.want());
-    case v1::RoundMessage::kSpread:
-      return BodyOf<Spread>(proto.spread());
-    case v1::RoundMessage::kHold:
-      return BodyOf<Hold>(proto.hold());
-    case v1::RoundMessage::kCommit:
-      return BodyOf<Commit>(proto.commit());
-    case v1::RoundMessage::kCommitted:
-      return WithResult<Committed>(proto.committed());
-    case v1::RoundMessage::kTooOld:
-      return BodyOf<TooOld>(proto.too_old());
-    case v1::RoundMessage::kAnswer:
-      return BodyOf<Answer>(proto.answer());
-    case v1::RoundMessage::kFetch:
-      return BodyOf<Fetch>(proto.fetch());
-    case v1::RoundMessage::kFetched:
-      return WithResult<Fetched>(proto.fetched());
-    case v1::RoundMessage::kLevel:
-      return WithResult<Level>(proto.level());
-    case v1::RoundMessage::kLevelDone:
-      return LevelDone{};
-    case v1::RoundMessage::kStateRequest:
-      return StateRequest{};
-    case v1::RoundMessage::kStateOffer:
-      return BodyOf<StateOffer>(proto.state_offer());
-    case v1::RoundMessage::kParameters:
-      return BodyOf<ParameterOffer>(proto.parameters());
-    case v1::RoundMessage::kParameterAnswer:
-      return BodyOf<ParameterAnswer>(proto.parameter_answer());
-    case v1::RoundMessage::BODY_NOT_SET:
-      break;
-  }
-  return InvalidArgument(
+  absl::StatusOr<Body> body = InvalidArgument(
       "a round's message without a body, or of a kind that this version does "
       "not know");
+  VisitBody(proto, [&body](const auto& message, auto taken) {
+    const absl::Status right = Check(message);
+    if (!right.ok()) {
+      body = right;
+      return;
+    }
+    Read(message, taken);
+    body = std::move(taken);
+  });
+  return body;
 }
-
-// Fills the body in, overloaded by its kind.
-struct BodyWriter {
-  void operator()(const PartOffer& part) { Write(part, *to.mutable_part()); }
-  void operator()(const Want& want) { Write(want, *to.mutable_want()); }
-  void operator()(const Spread& spread) { Write(spread, *to.mutable_spread()); }
-  void operator()(const Hold& hold) { Write(hold, *to.mutable_hold()); }
-  void operator()(const Commit& commit) { Write(commit, *to.mutable_commit()); }
-  void operator()(const Committed& committed) {
-    Write(committed.result, *to.mutable_committed());
-  }
-  void operator()(const TooOld& old) { Write(old, *to.mutable_too_old()); }
-  void operator()(const Answer& answer) { Write(answer, *to.mutable_answer()); }
-  void operator()(const Fetch& fetch) { Write(fetch, *to.mutable_fetch()); }
-  void operator()(const Fetched& fetched) {
-    Write(fetched.result, *to.mutable_fetched());
-  }
-  void operator()(const Level& level) {
-    Write(level.result, *to.mutable_level());
-  }
-  void operator()(const LevelDone&) { to.mutable_level_done(); }
-  void operator()(const StateRequest&) { to.mutable_state_request(); }
-  void operator()(const StateOffer& offer) {
-    Write(offer, *to.mutable_state_offer());
-  }
-  void operator()(const ParameterOffer& offer) {
-    Write(offer, *to.mutable_parameters());
-  }
-  void operator()(const ParameterAnswer& answer) {
-    Write(answer, *to.mutable_parameter_answer());
-  }
-
-  v1::RoundMessage& to;
-};
 
 }  // namespace
 
@@ -177,7 +103,8 @@ v1::RoundMessage ToProto(const RoundMessage& message) {
   *proto.mutable_view() = ToProto(message.view);
   proto.set_committed_through(message.committed_through);
   proto.set_committed_hash(message.committed_hash);
-  std::visit(BodyWriter{proto}, message.body);
+  std::visit([&proto](const auto& body) { WriteBody(body, proto); },
+             message.body);
   return proto;
 }
 
