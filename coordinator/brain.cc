@@ -480,11 +480,8 @@ void Brain::OnStoreFailed(const absl::Status& error, Moment moment) {
   if (mesh_.store_error == error.message()) return;
   mesh_.store_error = std::string(error.message());
   for (JobEntry* const job : mesh_.OpenJobs()) {
-    mesh_.AddEvent(
-        *job, "store",
-        absl::StrCat(mesh_.StoreText(),
-                     "; what goes on is kept in memory until it can"),
-        moment);
+    mesh_.AddEvent(*job, moment, "store", mesh_.StoreText(),
+                   "; what goes on is kept in memory until it can");
     mesh_.RefreshWhy(*job, moment);
   }
   queue_.Serve(moment);
@@ -494,8 +491,8 @@ void Brain::OnStoreWorks(Moment moment) {
   if (mesh_.store_error.empty()) return;
   mesh_.store_error.clear();
   for (JobEntry* const job : mesh_.OpenJobs()) {
-    mesh_.AddEvent(*job, "store", "the coordinator stores its state again",
-                   moment);
+    mesh_.AddEvent(*job, moment, "store",
+                   "the coordinator stores its state again");
     mesh_.RefreshWhy(*job, moment);
   }
   mesh_.queue_changed = true;
@@ -782,11 +779,10 @@ void Brain::TellOfDrain(const Member& member, Moment moment) {
   const JobEntry* const job =
       mesh_.JobOf(member.id);  // null for one that left its group
   if (drain && job != nullptr) {
-    mesh_.AddEvent(*job, "draining",
-                   absl::StrCat("worker ", member.registration.name(),
-                                " gets no new work; the job leaves it as soon "
-                                "as it can"),
-                   moment);
+    mesh_.AddEvent(*job, moment, "draining", "worker ",
+                   member.registration.name(),
+                   " gets no new work; the job leaves it as soon "
+                   "as it can");
   }
   mesh_.queue_changed = true;
 }

@@ -176,8 +176,8 @@ void Checkpoints::Fail(const std::string& why, Moment moment) {
         {Actions::Checkpoint::Kind::kRetain, {id, 0}, {}, {}});
     return;
   }
-  mesh_.AddEvent(*job, "checkpoint-failed",
-                 absl::StrCat("step ", step, " is not kept: ", why), moment);
+  mesh_.AddEvent(*job, moment, "checkpoint-failed", "step ", step,
+                 " is not kept: ", why);
   Retain(*job);
 }
 
@@ -227,13 +227,12 @@ void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
   if (list.size() > kKept) list.erase(list.begin());
   mesh_.Put(*job);
   mesh_.AddEvent(
-      *job, "checkpoint",
+      *job, moment, "checkpoint",
       absl::StrFormat("step %d is on the coordinator's disk: %.1f "
                       "MiB in %.1f s",
                       made.cut.step,
                       static_cast<double>(made.fetched.bytes()) / (1 << 20),
-                      absl::ToDoubleSeconds(took)),
-      moment);
+                      absl::ToDoubleSeconds(took)));
   if (job->recovery != nullptr) {
     job->recovery->OnCheckpoints(CheckpointCuts(job->record));
   }
@@ -280,7 +279,7 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
   if (job == nullptr || job->recovery == nullptr) return;
   const std::string text(why.message());
   if (checkpoint.job != id) {
-    mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
+    mesh_.AddEvent(*job, moment, "checkpoint-failed", text);
     mesh_.FailJob(*job, text, AdviceAfter(why, job->record.spec), moment);
     return;
   }
@@ -291,7 +290,7 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
   const auto found = std::remove_if(list.begin(), list.end(), is_it);
   if (found == list.end()) return;  // another request found the damage first
   list.erase(found, list.end());
-  mesh_.AddEvent(*job, "checkpoint-failed", text, moment);
+  mesh_.AddEvent(*job, moment, "checkpoint-failed", text);
   mesh_.Put(*job);
   Retain(*job);
   job->recovery->OnCheckpoints(CheckpointCuts(job->record));

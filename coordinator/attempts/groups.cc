@@ -208,20 +208,19 @@ void Groups::TakeRound(JobEntry& job, const v1::RoundRecord& record,
                        Moment moment) {
   const auto event = job.groups.events.OnRecord(
       record, [this](WorkerId worker) { return mesh_.NameOf(worker); });
-  if (event.has_value()) mesh_.AddEvent(job, event->kind, event->text, moment);
+  if (event.has_value()) mesh_.AddEvent(job, moment, event->kind, event->text);
   if (record.has_cosine()) AddCosine(record, job);
   const double longest = job.record.spec.aggregation.deadline;
   if (record.seconds() < longest || !HasLatePart(record)) return;
   if (std::exchange(job.group->said_deadline, true)) return;
   mesh_.AddEvent(
-      job, "warning",
+      job, moment, "warning",
       absl::StrFormat(
           "a round took %.0f s, and waits at most aggregation.deadline, "
           "%g s, for the parts of slow members or over slow links: those "
           "that come later train nothing. Let it be longer, or send less: "
           "aggregation.shards, codec: bf16",
-          record.seconds(), longest),
-      moment);
+          record.seconds(), longest));
 }
 
 void Groups::TakePartEvaluation(JobEntry& job, WorkerId worker,
@@ -277,21 +276,19 @@ void Groups::EndEvaluation(JobEntry& job, Moment moment) {
   }
   const std::string text = EvaluationText(job.record.spec, evaluation);
   if (!missing.empty() || evaluation.samples() < job.groups.most_evaluated) {
-    return mesh_.AddEvent(
-        job, "incomplete",
-        absl::StrCat(text, ", not the whole test set: it does not count",
-                     missing.empty()
-                         ? ""
-                         : absl::StrCat("; no part came from ",
-                                        absl::StrJoin(missing, ", "))),
-        moment);
+    return mesh_.AddEvent(job, moment, "incomplete", text,
+                          ", not the whole test set: it does not count",
+                          missing.empty()
+                              ? ""
+                              : absl::StrCat("; no part came from ",
+                                             absl::StrJoin(missing, ", ")));
   }
   job.groups.most_evaluated = evaluation.samples();
   job.record.job.set_accuracy(evaluation.accuracy());
   SetBroken(evaluation, job.record.job);
   mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
       evaluation);
-  mesh_.AddEvent(job, "evaluated", text, moment);
+  mesh_.AddEvent(job, moment, "evaluated", text);
 }
 
 void Groups::TakeNews(JobEntry& job, Moment moment) {
@@ -303,7 +300,7 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
     TakeLeaver(job, leaver, moment);
   }
   for (const GroupEvent& event : news.events) {
-    mesh_.AddEvent(job, event.kind, event.text, moment);
+    mesh_.AddEvent(job, moment, event.kind, event.text);
   }
   if (group.advanced()) job.groups.lost = job.groups.false_starts = 0;
   if (group.lost() || group.torn()) return OnOver(job, moment);
@@ -311,11 +308,9 @@ void Groups::TakeNews(JobEntry& job, Moment moment) {
   if (!job.group.has_value()) return;  // the attempt is not adopted
   if (!group.said_running && group.begun()) {
     group.said_running = true;
-    mesh_.AddEvent(
-        job, "running",
-        absl::StrCat("the group trains: view ", ViewText(group.view()->id),
-                     " of ", Counted(group.members(), "member")),
-        moment);
+    mesh_.AddEvent(job, moment, "running", "the group trains: view ",
+                   ViewText(group.view()->id), " of ",
+                   Counted(group.members(), "member"));
   }
   if (job.saving || moment.now < group.save_again || !group.AllDone()) return;
   if (HasRounds(job.record.spec) &&
@@ -617,7 +612,7 @@ bool Groups::HasMemory(JobEntry& job, const Member& joiner,
   refused = process;
   size = members.size();
   if (!known) {
-    mesh_.AddEvent(job, "warning", std::string(room.message()), moment);
+    mesh_.AddEvent(job, moment, "warning", std::string(room.message()));
   }
   return false;
 }

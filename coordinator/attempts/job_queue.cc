@@ -116,13 +116,10 @@ void JobQueue::OnSubmitted(JobRecord record, Moment moment) {
   mesh_.open.insert(record.id());
   job.record = std::move(record);
   const v1::ResumedFrom& from = job.record.job.resumed();
-  mesh_.AddEvent(
-      job, "submitted",
-      absl::StrCat("job ", job.record.spec.name,
-                   from.step() == 0 ? ""
-                                    : absl::StrCat(", from step ", from.step(),
-                                                   " of job ", from.job())),
-      moment);
+  mesh_.AddEvent(job, moment, "submitted", "job ", job.record.spec.name,
+                 from.step() == 0 ? ""
+                                  : absl::StrCat(", from step ", from.step(),
+                                                 " of job ", from.job()));
   mesh_.queue_changed = true;
 }
 

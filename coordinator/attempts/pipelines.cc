@@ -548,7 +548,7 @@ void Pipelines::Carry(JobEntry& job, const RecoveryActions& actions,
     if (const auto* attempt = std::get_if<StoreAttempt>(&action)) {
       OnStoreAttempt(job, *attempt, moment);
     } else if (const auto* event = std::get_if<RecoveryEvent>(&action)) {
-      mesh_.AddEvent(job, event->kind, event->text, moment);
+      mesh_.AddEvent(job, moment, event->kind, event->text);
     } else if (const auto* change = std::get_if<JobTransition>(&action)) {
       OnTransition(job, *change, moment);
     }
@@ -567,10 +567,8 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
                      moment);
   if (job.recovery == nullptr) return;  // its predictions have no layout
   if (is_group && reached > row.base.step) {
-    mesh_.AddEvent(job, "again",
-                   absl::StrCat("the group goes on from step ", row.base.step,
-                                ", and had reached step ", reached),
-                   moment);
+    mesh_.AddEvent(job, moment, "again", "the group goes on from step ",
+                   row.base.step, ", and had reached step ", reached);
   }
   job.record.job.clear_estimate();
   job.record.job.clear_shards();
@@ -615,11 +613,10 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
     case JobPhase::kRunning:
       job.attempt.watch.OnRunning(job.record, moment.now);
       if (job.group.has_value()) break;  // says that it trains
-      mesh_.AddEvent(job, "running",
+      mesh_.AddEvent(job, moment, "running",
                      IsInference(job.record.spec)
                          ? "all workers are ready and predict"
-                         : "all workers are ready and train",
-                     moment);
+                         : "all workers are ready and train");
       break;
     case JobPhase::kDone:
       OnAllDone(mesh_, job, moment);
@@ -811,14 +808,13 @@ void Pipelines::TakeReport(JobEntry& job, WorkerId worker,
     *job.record.job.mutable_recovery() = recovery;
     mesh_.recoveries.push_back(recovery);
     mesh_.AddEvent(
-        job, "replayed",
+        job, moment, "replayed",
         absl::StrFormat(
             "the job is as far as it was, %.2f s after the loss; "
             "it has run %s again",
             SecondsOf(recovery),
             Counted(recovery.again(),
-                    IsInference(job.record.spec) ? "micro-batch" : "step")),
-        moment);
+                    IsInference(job.record.spec) ? "micro-batch" : "step")));
   }
   if (const absl::Status error = ErrorOf(heartbeat.run());
       !error.ok() && !is_group) {

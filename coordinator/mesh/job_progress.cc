@@ -100,23 +100,18 @@ void CountStep(MeshState& mesh, JobEntry& job, const v1::StepRecord& step,
     if (record.job.skipping_since() > 0) return;
     record.job.set_skipping_since(step.step());
     if (++job.progress.skip_runs > kMostSkipRuns) return;
-    mesh.AddEvent(job, "skipping",
-                  absl::StrCat("steps are skipped from step ", step.step(),
-                               " on: ", SkipReason(step),
-                               job.progress.skip_runs == kMostSkipRuns
-                                   ? "; later ones are only counted"
-                                   : ""),
-                  moment);
+    mesh.AddEvent(job, moment, "skipping", "steps are skipped from step ",
+                  step.step(), " on: ", SkipReason(step),
+                  job.progress.skip_runs == kMostSkipRuns
+                      ? "; later ones are only counted"
+                      : "");
   } else if (record.job.skipping_since() > 0) {
     const int64_t skipped = step.step() - record.job.skipping_since();
     record.job.set_skipping_since(0);
     if (job.progress.skip_runs > kMostSkipRuns) return;
-    mesh.AddEvent(
-        job, "applying",
-        absl::StrCat("steps apply again from step ", step.step(), " on, after ",
-                     skipped,
-                     skipped == 1 ? " that was skipped" : " that were skipped"),
-        moment);
+    mesh.AddEvent(job, moment, "applying", "steps apply again from step ",
+                  step.step(), " on, after ", skipped,
+                  skipped == 1 ? " that was skipped" : " that were skipped");
   }
 }
 
@@ -129,7 +124,7 @@ void NoteWalk(MeshState& mesh, JobEntry& job, int64_t steps, Moment moment) {
     return;
   }
   for (const std::string& note : WalkNotes(spec.train, 0, steps)) {
-    mesh.AddEvent(job, "warning", note, moment);
+    mesh.AddEvent(job, moment, "warning", note);
   }
 }
 
@@ -138,13 +133,10 @@ void TakeUnreadable(MeshState& mesh, JobEntry& job, const v1::JobWorker& part,
   if (!said.has_train() && !said.has_test()) return;
   v1::Job& record = job.record.job;
   if (!record.has_unreadable()) {
-    mesh.AddEvent(
-        job, "unreadable",
-        absl::StrCat("worker ", part.name(),
-                     " cannot read all samples of the data set and leaves "
-                     "them out: 'paceline job logs ",
-                     job.record.id().value, "' names them"),
-        moment);
+    mesh.AddEvent(job, moment, "unreadable", "worker ", part.name(),
+                  " cannot read all samples of the data set and leaves "
+                  "them out: 'paceline job logs ",
+                  job.record.id().value, "' names them");
   }
   Unite(said.train(), *record.mutable_unreadable()->mutable_train());
   Unite(said.test(), *record.mutable_unreadable()->mutable_test());
@@ -163,7 +155,7 @@ void TakeNotes(MeshState& mesh, JobEntry& job, const v1::RunState& run,
       continue;
     }
     *notes.Add() = note;
-    mesh.AddEvent(job, "warning", note, moment);
+    mesh.AddEvent(job, moment, "warning", note);
   }
 }
 
@@ -352,8 +344,8 @@ void TakeEvaluation(MeshState& mesh, JobEntry& job,
   job.record.job.set_evaluated_step(evaluation.step());
   job.record.job.set_accuracy(evaluation.accuracy());
   SetBroken(evaluation, job.record.job);
-  mesh.AddEvent(job, "evaluated", EvaluationText(job.record.spec, evaluation),
-                moment);
+  mesh.AddEvent(job, moment, "evaluated",
+                EvaluationText(job.record.spec, evaluation));
 }
 
 void OnAllDone(MeshState& mesh, JobEntry& job, Moment moment) {
@@ -377,13 +369,12 @@ void OnAllDone(MeshState& mesh, JobEntry& job, Moment moment) {
   }
   mesh.actions.weights.push_back(
       {Actions::Weights::Kind::kSave, record.fence(), {}});
-  mesh.AddEvent(job, "saving",
+  mesh.AddEvent(job, moment, "saving",
                 IsInference(record.spec)
                     ? "the last stage has handed its predictions over"
                 : job.group.has_value()
                     ? "a member has handed the weights over"
-                    : "all stages have handed their weights over",
-                moment);
+                    : "all stages have handed their weights over");
 }
 
 double SamplesPerSecond(const JobEntry& job) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/mesh/job_progress.h"
@@ -155,19 +154,18 @@ void MeshState::SetWhy(JobEntry& job, const std::string& text) {
   Put(job);
 }
 
-void MeshState::AddEvent(const JobEntry& job, const std::string& kind,
-                         const std::string& text, Moment moment) {
+void MeshState::PutEvent(const JobEntry& job, Moment moment,
+                         const std::string& kind, const std::string& text) {
   const JobId id = job.record.id();
   v1::JobEvent& event = actions.writes.records[id].events.emplace_back();
   event.set_job(id.value);
   event.set_unix_ms(moment.unix_ms);
   event.set_kind(kind);
   event.set_text(ToUtf8(text, kMaxStatusMessageBytes));
-  const bool warn = kind == "failed" || kind == "lost" || kind == "warning" ||
-                    kind == "skipping" || kind == "store" ||
-                    kind == "evicted" || kind == "takeover" || kind == "void" ||
-                    kind == "mismatch" || kind == "paused" || kind == "again" ||
-                    kind == "checkpoint-failed";
+  constexpr absl::string_view kWarnings[] = {
+      "failed",   "lost", "warning",  "skipping", "store", "evicted",
+      "takeover", "void", "mismatch", "paused",   "again", "checkpoint-failed"};
+  const bool warn = absl::c_linear_search(kWarnings, kind);
   actions.notices.push_back(
       {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
 }
@@ -275,34 +273,29 @@ void MeshState::BeginAttempt(JobEntry& job, const PlacementVerdict& verdict,
     part.set_predicted_memory_bytes(BytesOn(plan, worker));
     busy[worker] = record.id();
   }
-  AddEvent(
-      job, "placed",
-      absl::StrCat(
-          IsDataParallel(record.spec)
-              ? absl::StrCat(Counted(kept.workers_size(), "member"), ": ")
-              : absl::StrCat(
-                    Counted(StageNumbers(record.stages).back() + 1, "stage"),
-                    " on "),
-          absl::StrJoin(kept.workers(), ", ",
-                        [](std::string* out, const auto& worker) {
-                          absl::StrAppend(out, worker.name());
-                        }),
-          plan.why.empty() ? "" : ": ", plan.why),
-      moment);
+  AddEvent(job, moment, "placed",
+           IsDataParallel(record.spec)
+               ? absl::StrCat(Counted(kept.workers_size(), "member"), ": ")
+               : absl::StrCat(
+                     Counted(StageNumbers(record.stages).back() + 1, "stage"),
+                     " on "),
+           absl::StrJoin(kept.workers(), ", ",
+                         [](std::string* out, const auto& worker) {
+                           absl::StrAppend(out, worker.name());
+                         }),
+           plan.why.empty() ? "" : ": ", plan.why);
   for (const std::string& warning : warnings) {
-    AddEvent(job, "warning", warning, moment);
+    AddEvent(job, moment, "warning", warning);
   }
   kept.mutable_skipped_blocks()->Assign(verdict.skipped_blocks.begin(),
                                         verdict.skipped_blocks.end());
   if (!verdict.skipped_blocks.empty()) {
-    AddEvent(
-        job, "skipping",
-        absl::StrCat("from micro-batch ", step, " on the job predicts without ",
-                     verdict.skipped_blocks.size() == 1 ? "block " : "blocks ",
-                     absl::StrJoin(verdict.skipped_blocks, ", "),
-                     ", because the worker of its stage is lost; `skipped` in "
-                     "the result marks these rows"),
-        moment);
+    AddEvent(job, moment, "skipping", "from micro-batch ", step,
+             " on the job predicts without ",
+             verdict.skipped_blocks.size() == 1 ? "block " : "blocks ",
+             absl::StrJoin(verdict.skipped_blocks, ", "),
+             ", because the worker of its stage is lost; `skipped` in "
+             "the result marks these rows");
   }
   OpenWeights(job, moment);
   Put(job);
@@ -360,7 +353,7 @@ void MeshState::EndJob(JobEntry& job, v1::JobState state,
   job.progress.preparing_since.clear();
   if (const std::string rounds = job.groups.events.Summary();
       job.group.has_value() && !rounds.empty()) {
-    AddEvent(job, "rounds", rounds, moment);
+    AddEvent(job, moment, "rounds", rounds);
   }
   job.group.reset();
   job.recovery.reset();
@@ -380,8 +373,8 @@ void MeshState::EndJob(JobEntry& job, v1::JobState state,
           ? absl::StrCat(ResultName(record.spec), " are in ",
                          record.job.weights_path())
           : "";
-  AddEvent(job, JobStateName(state), Sentence({where, record.job.why()}),
-           moment);
+  AddEvent(job, moment, JobStateName(state),
+           Sentence({where, record.job.why()}));
   Put(job);
   queue_changed = true;
 }

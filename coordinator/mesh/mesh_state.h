@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "coordinator/jobs/checkpoint_store.h"
 #include "coordinator/jobs/group_event_log.h"
@@ -279,8 +280,14 @@ struct MeshState {
   void Put(const JobEntry& job);
   void SetWhy(JobEntry& job, const std::string& text);
   void RefreshWhy(JobEntry& job, Moment moment);
-  void AddEvent(const JobEntry& job, const std::string& kind,
-                const std::string& text, Moment moment);
+  // parts: of the text, as for absl::StrCat().
+  template <typename... Parts>
+  void AddEvent(const JobEntry& job, Moment moment, const std::string& kind,
+                const Parts&... parts) {
+    PutEvent(job, moment, kind, absl::StrCat(parts...));
+  }
+  void PutEvent(const JobEntry& job, Moment moment, const std::string& kind,
+                const std::string& text);
   void AddNotice(WorkerId worker, const std::string& text, bool warn = false);
   // Opens the job's file for its weights or predictions.
   void OpenWeights(JobEntry& job, Moment moment);
