@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "coordinator/jobs/checkpoint_store.h"
-#include "coordinator/jobs/group_event_log.h"
 #include "coordinator/jobs/job_group.h"
 #include "coordinator/jobs/job_store.h"
 #include "coordinator/jobs/records.h"

@@ -8,7 +8,6 @@
 
 #include "core/base/errors.h"
 #include "core/cluster/run_order.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"

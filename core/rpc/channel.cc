@@ -18,7 +18,6 @@
 #include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/os/host_port.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/grpc_waits.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"

@@ -9,7 +9,6 @@
 #include "core/base/clock.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"

@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "core/transfer/frame_codec.h"
 #include "gmock/gmock.h"

@@ -1,8 +1,7 @@
-#include "coordinator/jobs/group_event_log.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/jobs/job_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -13,7 +13,7 @@
 #include "absl/strings/strip.h"
 #include "coordinator/brain.h"
 #include "coordinator/jobs/job_text.h"
-#include "coordinator/rpc/convert.h"
+#include "coordinator/rpc/coordinator_service.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/report_convert.h"

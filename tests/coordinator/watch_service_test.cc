@@ -12,7 +12,6 @@
 #include "coordinator/watch/metrics.h"
 #include "core/base/clock.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/json_convert.h"
 #include "core/rpc/status.h"

@@ -10,8 +10,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/status.h"
 #include "gtest/gtest.h"
 #include "worker/transport/grpc_run_factory.h"
 

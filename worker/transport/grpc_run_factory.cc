@@ -5,7 +5,6 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/obs/log.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 

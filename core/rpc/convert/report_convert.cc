@@ -21,7 +21,7 @@
 
 namespace paceline {
 
-// --- round groups ------------------------------------------------------------
+// --- round groups -----------------------------------------------------------
 
 namespace {
 
@@ -139,7 +139,7 @@ absl::Status CheckRoundRecord(const v1::RoundRecord& record) {
   return absl::OkStatus();
 }
 
-// --- measurements ------------------------------------------------------------
+// --- measurements -----------------------------------------------------------
 
 namespace {
 
@@ -229,7 +229,7 @@ absl::Status ErrorOf(const v1::Measurement& measurement) {
       ToUtf8(measurement.error_message(), kMaxStatusMessageBytes));
 }
 
-// --- heartbeats --------------------------------------------------------------
+// --- heartbeats -------------------------------------------------------------
 
 namespace {
 

@@ -60,7 +60,7 @@ struct PieceWish {
 absl::StatusOr<PieceWish> FromProto(const v1::PieceRequest& proto,
                                     Incarnation self);
 
-// --- round groups ------------------------------------------------------------
+// --- round groups -----------------------------------------------------------
 
 // Errors: InvalidArgument  as CheckView(); a share that is not positive;
 //         workers twice or not by id; a member that is none of them
@@ -80,7 +80,7 @@ absl::StatusOr<View> ViewFromProto(const v1::GroupOrder& proto);
 //         is no word
 absl::Status CheckRoundRecord(const v1::RoundRecord& record);
 
-// --- measurements ------------------------------------------------------------
+// --- measurements -----------------------------------------------------------
 
 v1::DeviceProfile ToProto(const DeviceProfile& profile);
 // Errors: InvalidArgument  a number that is negative or not finite, no layers,

@@ -18,7 +18,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/os/host_port.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/wrappers.pb.h"

@@ -3,7 +3,7 @@
 #include "core/base/clock.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
+#include "core/rpc/status.h"
 #include "grpc/support/sync.h"
 #include "grpc/support/time.h"
 #include "gtest/gtest.h"
