@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/errors.h"
 #include "core/data/batch.h"

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/brain.h"
 #include "coordinator/coordinator.h"
 #include "core/obs/http_server.h"
 #include "core/obs/metrics.h"

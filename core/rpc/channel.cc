@@ -19,7 +19,6 @@
 #include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/rpc/grpc_waits.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "core/trust/secret.h"
 #include "grpc/grpc.h"

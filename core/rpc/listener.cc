@@ -13,15 +13,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/base/errors.h"
 #include "core/os/steady_wait.h"

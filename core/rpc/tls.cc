@@ -13,7 +13,6 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/errors.h"
 #include "core/os/files.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "core/trust/secret.h"
 #include "grpc/grpc.h"

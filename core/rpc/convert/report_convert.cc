@@ -1,11 +1,9 @@
 #include "core/rpc/convert/report_convert.h"
 
 #include <cmath>
-#include <cstddef>
 #include <string>
 
 #include "absl/algorithm/container.h"
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -14,7 +12,6 @@
 #include "core/data/data_sets.h"
 #include "core/job/made_with.h"
 #include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/member_convert.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"
 #include "google/protobuf/message.h"
