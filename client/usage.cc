@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/values/text.h"
-#include "core/job/spec/spec_problems.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 namespace {

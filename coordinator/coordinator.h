@@ -25,7 +25,7 @@
 #include "coordinator/watch/mesh_watch.h"
 #include "coordinator/watch/metrics.h"
 #include "core/base/clock.h"
-#include "core/os/task_loop.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

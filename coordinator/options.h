@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "core/obs/log.h"
-#include "core/os/config_file.h"
+#include "core/os/daemon_process.h"
 
 namespace paceline {
 

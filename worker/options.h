@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/obs/log.h"
-#include "core/os/config_file.h"
+#include "core/os/daemon_process.h"
 #include "core/os/read_access.h"
 
 namespace paceline {

@@ -9,8 +9,8 @@
 #include <cerrno>
 
 #include "client/values/text.h"
-#include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/os/steady_wait.h"
 
 namespace paceline {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "client/files/settings.h"
 #include "client/values/text.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/job/job_keys.h"
 #include "core/model/description.h"
 
@@ -158,8 +158,7 @@ Document ToDocument(const std::string& path, const WeightsSummary& weights) {
 std::string Render(const std::string& path, const WeightsSummary& weights) {
   Table table({"tensor", "dtype", "shape", ">bytes"});
   for (const TensorPlace& tensor : weights.tensors) {
-    table.AddRow(tensor.name, DTypeName(tensor.dtype),
-                 absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"),
+    table.AddRow(tensor.name, DTypeName(tensor.dtype), ShapeText(tensor.shape),
                  tensor.bytes);
   }
   const WeightTotals totals = Add(weights);

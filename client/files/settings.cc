@@ -19,7 +19,6 @@
 #include "core/base/errors.h"
 #include "core/cluster/worker_name.h"
 #include "core/job/spec/job_spec.h"
-#include "core/os/discovery.h"
 #include "core/os/files.h"
 #include "core/os/host_port.h"
 #include "yaml-cpp/yaml.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/base/counted.h"
+#include "core/base/text.h"
 #include "core/rpc/convert/job_convert.h"
 
 namespace paceline {

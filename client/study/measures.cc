@@ -16,7 +16,7 @@
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
-#include "core/job/spec/spec_problems.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "client/values/text.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/job/spec/spec_problems.h"
+#include "core/base/text.h"
+#include "core/job/spec/job_spec.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/transfer/checksum.h"
 

@@ -16,7 +16,7 @@
 #include "client/values/plan_options.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/values/text.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "yaml-cpp/yaml.h"
 
 namespace paceline {

@@ -1,7 +1,7 @@
 #include "client/values/plan_options.h"
 
 #include "core/base/errors.h"
-#include "core/job/spec/spec_problems.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

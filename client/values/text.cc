@@ -14,10 +14,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
-#include "core/job/spec/spec_problems.h"
+#include "core/base/text.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

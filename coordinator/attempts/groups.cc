@@ -9,7 +9,7 @@
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/mesh/job_progress.h"
 #include "coordinator/place/group_placement.h"
-#include "core/base/counted.h"
+#include "core/base/text.h"
 #include "core/job/aggregation.h"
 #include "core/plan/memory.h"
 #include "core/rpc/convert/report_convert.h"

@@ -10,8 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/jobs/records.h"
-#include "core/optim/state_layout.h"
+#include "core/base/ids.h"
 #include "core/recover/cut.h"
+#include "core/weights/safetensors_layout.h"
+#include "paceline/v1/control.pb.h"
 #include "paceline/v1/stage.pb.h"
 
 namespace paceline {

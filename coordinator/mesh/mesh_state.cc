@@ -6,13 +6,14 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/jobs/job_text.h"
 #include "coordinator/mesh/job_progress.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/job/aggregation.h"
-#include "core/job/made_with.h"
+#include "core/job/job_model.h"
+#include "core/rpc/convert/job_convert.h"
+#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
-#include "core/weights/predictions.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 

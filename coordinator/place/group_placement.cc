@@ -10,8 +10,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_text.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
+#include "core/cluster/registration.h"
 #include "core/plan/memory.h"
 #include "core/simulate/estimate.h"
 

@@ -1,5 +1,5 @@
 // The CheckpointStore over a folder:
-//   <folder>/<job>/step-<step>/layers.safetensors   core/optim/state_layout.h
+//   <folder>/<job>/step-<step>/layers.safetensors   LayOutState()
 //                              manifest.json        v1::CheckpointManifest
 // `step-<step>.partial` holds a checkpoint that is being fetched.
 #pragma once
@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "coordinator/jobs/checkpoint_store.h"
 #include "core/os/steady_wait.h"
-#include "core/os/task_loop.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

@@ -16,8 +16,8 @@
 #include "absl/strings/str_split.h"
 #include "coordinator/jobs/records.h"
 #include "coordinator/store/file_system.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 
 namespace paceline {
 

@@ -23,7 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "coordinator/jobs/weights_store.h"
 #include "core/base/ids.h"
-#include "core/os/task_loop.h"
+#include "core/os/thread.h"
 #include "core/weights/safetensors_layout.h"
 
 namespace paceline {

@@ -1,7 +1,10 @@
-// Errors from the parts of their message, joined as absl::StrCat joins them.
-// Two macros that Debian 12's Abseil does not bring.
+// Errors from the parts of their message, joined as absl::StrCat joins them;
+// two macros that Debian 12's Abseil does not bring; PACELINE_CHECK.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -31,6 +34,14 @@ PACELINE_ERROR(Unimplemented)
 PACELINE_ERROR(Cancelled)
 #undef PACELINE_ERROR
 
+// Prints and aborts.  `what` holds the values that broke the invariant.
+[[noreturn]] inline void Panic(const char* file, int line,
+                               const char* condition, const std::string& what) {
+  std::fprintf(stderr, "%s:%d: broken invariant: %s: %s\n", file, line,
+               condition, what.c_str());
+  std::abort();
+}
+
 }  // namespace paceline
 
 // Returns from the enclosing function when `expression` is not OK.
@@ -52,3 +63,13 @@ PACELINE_ERROR(Cancelled)
   auto either = (expression);                                       \
   if (!either.ok()) return either.status();                         \
   target = std::move(*either)
+
+// Ends the process over a broken invariant: ours, never a peer's.  Not named
+// CHECK, which LibTorch defines.
+// PACELINE_CHECK(a == b, absl::StrCat("a=", a, " b=", b));
+#define PACELINE_CHECK(condition, what)                          \
+  do {                                                           \
+    if (!(condition)) {                                          \
+      ::paceline::Panic(__FILE__, __LINE__, #condition, (what)); \
+    }                                                            \
+  } while (false)

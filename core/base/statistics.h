@@ -31,7 +31,7 @@ inline double Quantile(const std::vector<double>& sorted, double part) {
 // 0 for none.
 inline double Median(std::vector<double> values) {
   if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return Quantile(values, 0.5);
 }
 
@@ -40,9 +40,7 @@ class RecentLongest {
  public:
   void Add(absl::Duration each) { last_[added_++ % last_.size()] = each; }
   // 0: there is none.
-  absl::Duration Get() const {
-    return *std::max_element(last_.begin(), last_.end());
-  }
+  absl::Duration Get() const { return *std::ranges::max_element(last_); }
 
  private:
   std::array<absl::Duration, 64> last_ = {};

@@ -1,15 +1,55 @@
 #include "core/base/tensor.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <map>
 #include <new>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
-#include "core/base/tensor_memory.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/errors.h"
 
 namespace paceline {
+namespace {
+
+struct DTypeTraits {
+  absl::string_view name;
+  int64_t bytes;
+};
+
+// By DType.
+constexpr std::array<DTypeTraits, kDTypes> kTraits = {{{"unspecified", 0},
+                                                       {"F32", 4},
+                                                       {"BF16", 2},
+                                                       {"F16", 2},
+                                                       {"I64", 8},
+                                                       {"I32", 4},
+                                                       {"U8", 1}}};
+
+const DTypeTraits& TraitsOf(DType dtype) {
+  const auto index = static_cast<size_t>(dtype);
+  return kTraits[index < kTraits.size() ? index : 0];
+}
+
+// No other memory is published through these.
+constexpr std::memory_order kOrder = std::memory_order_relaxed;
+
+std::atomic<int64_t> now{0};
+std::atomic<int64_t> peak{0};
+
+void RaisePeak(int64_t bytes) {
+  int64_t highest = peak.load(kOrder);
+  while (bytes > highest &&
+         !peak.compare_exchange_weak(highest, bytes, kOrder, kOrder)) {
+  }
+}
+
+}  // namespace
 
 int64_t NumElements(absl::Span<const int64_t> shape) {
   int64_t count = 1;
@@ -26,6 +66,10 @@ int64_t TensorBytes(DType dtype, absl::Span<const int64_t> shape) {
     return -1;
   }
   return bytes;
+}
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 Shape Batched(int64_t samples, absl::Span<const int64_t> sample) {
@@ -53,6 +97,72 @@ Tensor Tensor::Allocate(DType dtype, Shape shape) {
       });
   CountTensorBytes(static_cast<int64_t>(bytes));
   return tensor;
+}
+
+int64_t ElementBytes(DType dtype) { return TraitsOf(dtype).bytes; }
+
+absl::string_view DTypeName(DType dtype) { return TraitsOf(dtype).name; }
+
+std::optional<DType> DTypeFromName(absl::string_view name) {
+  for (size_t value = 1; value < kTraits.size(); ++value) {
+    if (kTraits[value].name == name) return static_cast<DType>(value);
+  }
+  return std::nullopt;
+}
+
+void CountTensorBytes(int64_t bytes) {
+  const int64_t after = now.fetch_add(bytes, kOrder) + bytes;
+  if (bytes > 0) RaisePeak(after);
+}
+
+int64_t TensorBytesNow() { return now.load(kOrder); }
+
+int64_t TensorBytesPeak() { return peak.load(kOrder); }
+
+void BeginTensorPeak() { peak.store(now.load(kOrder), kOrder); }
+
+struct MemoryPool::Shelf {
+  Shelf(size_t most, std::function<Block(size_t)> make)
+      : most_bytes(most), allocate(std::move(make)) {}
+
+  const size_t most_bytes;
+  const std::function<Block(size_t)> allocate;
+
+  absl::Mutex mutex;
+  size_t kept_bytes ABSL_GUARDED_BY(mutex) = 0;
+  std::multimap<size_t, Block> blocks ABSL_GUARDED_BY(mutex);  // by size
+};
+
+MemoryPool::MemoryPool(size_t kept_bytes,
+                       std::function<Block(size_t bytes)> allocate)
+    : shelf_(std::make_shared<Shelf>(kept_bytes, std::move(allocate))) {}
+
+MemoryPool::Block MemoryPool::Take(size_t bytes) {
+  Block block;
+  {
+    absl::MutexLock lock(&shelf_->mutex);
+    const auto found = shelf_->blocks.find(bytes);
+    if (found != shelf_->blocks.end()) {
+      block = std::move(found->second);
+      shelf_->blocks.erase(found);
+      shelf_->kept_bytes -= bytes;
+    }
+  }
+  if (block == nullptr) block = shelf_->allocate(bytes);
+  uint8_t* const data = block.get();
+  // A block that is not kept is freed with the closure, without the lock.
+  return Block(data, [shelf = shelf_, bytes,
+                      block = std::move(block)](uint8_t*) mutable {
+    absl::MutexLock lock(&shelf->mutex);
+    if (shelf->kept_bytes + bytes > shelf->most_bytes) return;
+    shelf->kept_bytes += bytes;
+    shelf->blocks.emplace(bytes, std::move(block));
+  });
+}
+
+size_t MemoryPool::kept_bytes() const {
+  absl::MutexLock lock(&shelf_->mutex);
+  return shelf_->kept_bytes;
 }
 
 }  // namespace paceline

@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/cluster/worker_name.h"
 #include "core/os/host_port.h"
 

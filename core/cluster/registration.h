@@ -29,7 +29,7 @@ std::string HostOf(const v1::Registration& registration);
 int CapabilityRank(absl::string_view capability);
 
 // Returns the highest level that a job of this precision
-// (core/job/spec/precision.h) gains from.  At a higher level workers would
+// (core/job/spec/job_spec.h) gains from.  At a higher level workers would
 // start anew for nothing.
 std::string HighestUseful(absl::string_view precision);
 

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/check.h"
-#include "core/base/counted.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "core/base/counted.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -86,7 +86,7 @@ bool CheckImageShape(const DataSpec& data, SpecProblems& problems) {
     problems.Add("data.shape", "is empty; an image is channels,height,width");
     return false;
   }
-  const int64_t least = *std::min_element(data.shape.begin(), data.shape.end());
+  const int64_t least = *std::ranges::min_element(data.shape);
   const int64_t values = NumElements(data.shape);
   if (least < 1 || values < 1 || values > kMostValues) {
     problems.Add("data.shape", "must have sizes of at least 1 and at most ",

@@ -6,10 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "core/base/tensor.h"
 #include "core/job/spec/job_spec.h"
-#include "core/job/spec/spec_problems.h"
 
 namespace paceline {
 

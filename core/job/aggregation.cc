@@ -7,11 +7,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/tensor.h"
+#include "core/base/text.h"
 #include "core/job/job_keys.h"
-#include "core/model/stage_drop.h"
+#include "core/model/description.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/round/rules/rule_traits.h"
 #include "core/schedule/schedule.h"
@@ -244,8 +244,8 @@ void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
   const std::string path = at + ".worker";
   if (fault.worker.empty()) {
     problems.Add(path, "is missing: a fault names the worker that has it");
-  } else if (!workers.empty() && std::find(workers.begin(), workers.end(),
-                                           fault.worker) == workers.end()) {
+  } else if (!workers.empty() &&
+             std::ranges::find(workers, fault.worker) == workers.end()) {
     problems.OneOf(path.c_str(), "worker", fault.worker, workers);
   }
   if (fault.phase != "computing" && fault.kind != "kill") {
@@ -348,7 +348,7 @@ void CheckFaults(const JobSpec& spec, const ModelDescription* model,
                  SpecProblems& problems) {
   const std::vector<FaultSpec>& faults = spec.faults;
   if (!IsDataParallel(spec) &&
-      std::any_of(faults.begin(), faults.end(), [](const FaultSpec& fault) {
+      std::ranges::any_of(faults, [](const FaultSpec& fault) {
         return fault.kind != kSkipStage;
       })) {
     problems.Add(
@@ -377,7 +377,7 @@ std::vector<SpecProblem> CheckFaultWorkers(
   for (size_t i = 0; i < spec.faults.size(); ++i) {
     const std::string& worker = spec.faults[i].worker;
     if (spec.faults[i].kind == kSkipStage) continue;
-    if (std::find(attached.begin(), attached.end(), worker) != attached.end()) {
+    if (std::ranges::find(attached, worker) != attached.end()) {
       continue;
     }
     const std::string why =

@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "core/job/spec/job_spec.h"
-#include "core/job/spec/spec_problems.h"
 #include "core/model/description.h"
 #include "core/round/rules/rule.h"
 

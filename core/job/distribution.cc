@@ -58,7 +58,7 @@ std::vector<uint16_t> DrawFromUrns(const std::vector<int32_t>& order,
                                    double alpha, std::vector<int64_t> left,
                                    SplitMix64& random) {
   const size_t parts = left.size();
-  const int32_t classes = *std::max_element(labels.begin(), labels.end()) + 1;
+  const int32_t classes = *std::ranges::max_element(labels) + 1;
   std::vector<std::vector<int64_t>> has(classes, std::vector<int64_t>(parts));
   std::vector<uint16_t> part_of(order.size());
   for (const int32_t sample : order) {
@@ -145,8 +145,8 @@ SampleParts::SampleParts(const Distribution& distribution,
     part_of_ = DrawFromUrns(order, labels, distribution.alpha, places, random);
     return;
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return labels[a] < labels[b]; });
+  std::ranges::stable_sort(
+      order, [&](int32_t a, int32_t b) { return labels[a] < labels[b]; });
   part_of_ = Deal(order, GroupsOf(distribution.kind, parts), places);
 }
 
@@ -162,9 +162,7 @@ void SampleParts::Arrange(int64_t epoch, absl::Span<int32_t> order) const {
     auto from = own.begin() + PartAt(static_cast<int64_t>(i), epoch);
     // The last batch of an epoch may be short of some member's micro-batch.
     if (from->empty()) {
-      from = std::max_element(
-          own.begin(), own.end(),
-          [](const auto& a, const auto& b) { return a.size() < b.size(); });
+      from = std::ranges::max_element(own, {}, std::ranges::size);
     }
     order[i] = from->front();
     from->pop_front();

@@ -8,16 +8,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/counted.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
 #include "core/job/distribution.h"
 #include "core/job/job_keys.h"
-#include "core/job/spec/recompute.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/model/fine_tuning.h"
-#include "core/model/stage_drop.h"
 #include "core/round/rules/rule_traits.h"
 #include "core/schedule/schedule.h"
 
@@ -83,11 +80,12 @@ void CheckRanges(const JobSpec& spec, SpecProblems& problems) {
 // Counts the keys before `path`, which may be a section or a fault's.
 size_t PlaceOf(absl::string_view path) {
   const absl::string_view start = path.substr(0, path.find('['));
-  return std::find_if(JobKeys().begin(), JobKeys().end(),
-                      [start](const JobKey& key) {
-                        return absl::StartsWith(key.path, start);
-                      }) -
-         JobKeys().begin();
+  const absl::Span<const JobKey> keys = JobKeys();
+  return std::ranges::find_if(keys,
+                              [start](const JobKey& key) {
+                                return absl::StartsWith(key.path, start);
+                              }) -
+         keys.begin();
 }
 
 // True when DescribeModel may be asked: it says what is wrong with the sizes.
@@ -95,7 +93,7 @@ bool CheckModel(const JobSpec& spec, SpecProblems& problems) {
   const ModelSpec& model = spec.model;
   std::vector<std::string> names = ModelNames();
   names.push_back(kScriptModel);
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const bool known = problems.OneOf("model.name", "model", model.name, names);
   const bool dropout = IsInRange("model.dropout", spec);
   problems.AbsolutePath("model.weights", model.weights, "every worker");
@@ -163,7 +161,7 @@ void CheckTies(const JobSpec& spec, const ModelDescription& model,
   for (const SharedParameter& shared : SharedParameters(model)) {
     const bool together =
         cuts.empty() ? spec.pipeline.stages == 1
-                     : std::none_of(cuts.begin(), cuts.end(), [&](int32_t cut) {
+                     : std::ranges::none_of(cuts, [&](int32_t cut) {
                          return cut > shared.owner && cut <= shared.user;
                        });
     if (together) continue;
@@ -250,11 +248,10 @@ void CheckCuts(const PipelineSpec& pipeline, int64_t layers,
                  ", or none and let the policy cut");
   }
   const auto not_ascending = [](int32_t a, int32_t b) { return a >= b; };
-  if (std::adjacent_find(cuts.begin(), cuts.end(), not_ascending) !=
-      cuts.end()) {
+  if (std::ranges::adjacent_find(cuts, not_ascending) != cuts.end()) {
     problems.Add("pipeline.cuts", "must ascend without repeats, got ", given);
   }
-  const auto [least, most] = std::minmax_element(cuts.begin(), cuts.end());
+  const auto [least, most] = std::ranges::minmax_element(cuts);
   if (*least < 1 || (layers > 0 && *most >= layers)) {
     problems.Add("pipeline.cuts", "must lie between 1 and ",
                  layers > 0 ? absl::StrCat(layers - 1, " (the model has ",
@@ -310,8 +307,7 @@ void CheckTrainedReplicas(const JobSpec& spec, const ModelDescription* model,
                           SpecProblems& problems) {
   const PipelineSpec& pipeline = spec.pipeline;
   const ScheduleTraits& traits = ScheduleTraitsOf(pipeline.schedule);
-  const auto most =
-      *std::max_element(pipeline.replicas.begin(), pipeline.replicas.end());
+  const auto most = *std::ranges::max_element(pipeline.replicas);
   if (most <= 1) return;
   if (traits.only_trains && !traits.deals) {
     problems.Add("pipeline.schedule", pipeline.schedule,
@@ -330,7 +326,7 @@ void CheckTrainedReplicas(const JobSpec& spec, const ModelDescription* model,
   }
   if (model == nullptr) return;
   const auto stage_of = [&](int layer) {
-    return std::upper_bound(pipeline.cuts.begin(), pipeline.cuts.end(), layer) -
+    return std::ranges::upper_bound(pipeline.cuts, layer) -
            pipeline.cuts.begin();
   };
   for (const SharedParameter& shared : SharedParameters(*model)) {
@@ -483,10 +479,9 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   CheckAggregation(spec, description.ok() ? &*description : nullptr, problems);
   CheckFaults(spec, description.ok() ? &*description : nullptr, problems);
   std::vector<SpecProblem> all = problems.Take();
-  std::stable_sort(all.begin(), all.end(),
-                   [](const SpecProblem& a, const SpecProblem& b) {
-                     return PlaceOf(a.path) < PlaceOf(b.path);
-                   });
+  std::ranges::stable_sort(all, {}, [](const SpecProblem& problem) {
+    return PlaceOf(problem.path);
+  });
   return all;
 }
 

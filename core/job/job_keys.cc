@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/model/catalog.h"
-#include "core/model/fine_tuning.h"
+#include "core/model/description.h"
 #include "core/round/rules/rule_traits.h"
 #include "core/schedule/schedule.h"
 
@@ -51,9 +51,7 @@ bool SplitFault(const JobSpec& spec, std::string& path, size_t& fault) {
 }
 
 const GivenKey* Find(const std::vector<GivenKey>& given, const char* path) {
-  const auto found =
-      std::find_if(given.begin(), given.end(),
-                   [path](const GivenKey& key) { return key.path == path; });
+  const auto found = std::ranges::find(given, path, &GivenKey::path);
   return found == given.end() ? nullptr : &*found;
 }
 

@@ -11,7 +11,6 @@
 
 #include "absl/types/span.h"
 #include "core/job/spec/job_spec.h"
-#include "core/job/spec/spec_problems.h"
 
 namespace paceline {
 
@@ -39,7 +38,7 @@ struct KeyRange {
 };
 
 // The meaning of a key to weights that a job begins with, where no tensor's
-// shape shows its value (core/job/made_with.h).
+// shape shows its value (core/job/job_model.h).
 enum class Bearing : uint8_t {
   kNone,     // nothing, or shapes show it
   kSaid,     // another value is no error, but a person is told

@@ -198,8 +198,8 @@ const std::vector<CatalogEntry>& ModelCatalog() {
 const CatalogEntry* FindModel(const std::string& name) {
   const std::vector<CatalogEntry>& catalog = ModelCatalog();
   if (name == kScriptModel) return &Script();
-  const auto found = std::find_if(
-      catalog.begin(), catalog.end(),
+  const auto found = std::ranges::find_if(
+      catalog,
       [&](const CatalogEntry& entry) { return entry.model.name == name; });
   return found == catalog.end() ? nullptr : &*found;
 }
@@ -225,8 +225,8 @@ DataSpec WithSyntheticData(const ModelSpec& model, DataSpec data) {
 
 bool ModelReads(const std::string& name, const std::string& key) {
   const CatalogEntry* entry = FindModel(name);
-  return entry != nullptr && std::find(entry->keys.begin(), entry->keys.end(),
-                                       key) != entry->keys.end();
+  return entry != nullptr &&
+         std::ranges::find(entry->keys, key) != entry->keys.end();
 }
 
 std::string SizesText(const ModelSpec& model) {

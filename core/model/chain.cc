@@ -7,7 +7,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -183,9 +182,8 @@ absl::StatusOr<ModelDescription> Chain::Build() && {
   Shape scores = model_.label_shape;
   scores.push_back(model_.classes);
   if (shape_ != scores) {
-    return InvalidArgument(model_.name, " ends with shape [",
-                           absl::StrJoin(shape_, ", "), "], need [",
-                           absl::StrJoin(scores, ", "), "]: one score a class");
+    return InvalidArgument(model_.name, " ends with shape ", ShapeText(shape_),
+                           ", need ", ShapeText(scores), ": one score a class");
   }
   return std::move(model_);
 }
@@ -204,7 +202,7 @@ absl::Status CheckImages(const ModelSpec& spec, const Shape& input,
   }
   return InvalidArgument(
       spec.name, " needs images [channels, height, width] of at least ", edge,
-      " x ", edge, " pixels, got shape [", absl::StrJoin(input, ", "), "]");
+      " x ", edge, " pixels, got shape ", ShapeText(input));
 }
 
 }  // namespace paceline

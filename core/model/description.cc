@@ -2,16 +2,24 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/check.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/base/errors.h"
-#include "core/job/spec/spec_problems.h"
+#include "core/base/random.h"
+#include "core/base/text.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/catalog.h"
-#include "core/model/fine_tuning.h"
-#include "core/model/stage_drop.h"
+#include "core/model/chain.h"
+#include "core/model/operation.h"
 
 namespace paceline {
 namespace {
@@ -20,13 +28,13 @@ constexpr int64_t kMostInputValues = 1 << 24;
 
 absl::Status CheckRequest(const ModelSpec& spec, const Shape& input,
                           int32_t classes) {
-  const bool positive = std::all_of(input.begin(), input.end(),
-                                    [](int64_t size) { return size > 0; });
+  const bool positive =
+      std::ranges::all_of(input, [](int64_t size) { return size > 0; });
   const int64_t values = NumElements(input);
   if (input.empty() || !positive || values < 1 || values > kMostInputValues) {
     return InvalidArgument(
-        "samples of shape [", absl::StrJoin(input, ", "),
-        "] cannot be learned from; need sizes of at least 1 and at most ",
+        "samples of shape ", ShapeText(input),
+        " cannot be learned from; need sizes of at least 1 and at most ",
         kMostInputValues, " values");
   }
   if (classes < 2) {
@@ -36,6 +44,131 @@ absl::Status CheckRequest(const ModelSpec& spec, const Shape& input,
     return InvalidArgument("dropout must be in [0, 1), got ", spec.dropout);
   }
   return absl::OkStatus();
+}
+
+bool IsOfNorm(const Layer& layer, const Parameter& parameter) {
+  return std::ranges::any_of(layer.operations, [&](const Operation& operation) {
+    if (!Owns(operation, parameter)) return false;
+    return absl::StartsWith(operation.kind, "layer_norm") ||
+           operation.kind == "batch_norm2d" ||
+           // Its batch_norm2d.
+           (operation.kind == "residual_project" &&
+            absl::StartsWith(parameter.name, operation.name + ".1."));
+  });
+}
+
+// The first of the layers that train.
+absl::StatusOr<int> FirstOf(const ModelSpec& spec,
+                            const ModelDescription& model) {
+  const int layers = static_cast<int>(model.layers.size());
+  if (spec.only == kTrainsAll || spec.only == "norm") return 0;
+  if (spec.only == "head") {
+    int last = layers - 1;
+    while (last > 0 && model.layers[last].parameters.empty()) --last;
+    return last;
+  }
+  absl::string_view count = spec.only;
+  int last = 0;
+  if (!absl::ConsumePrefix(&count, "last-") ||
+      !absl::SimpleAtoi(count, &last) || last < 1) {
+    return InvalidArgument(
+        "train.only must be all, head, norm, or last-N with N layers, got '",
+        absl::CHexEscape(spec.only), "'");
+  }
+  if (last > layers) {
+    return InvalidArgument("train.only is ", spec.only, ", but ", model.name,
+                           " has only ", Counted(layers, "layer"));
+  }
+  return layers - last;
+}
+
+// A backward computes gradients of inputs and of weights, each as long as a
+// forward.
+void CountBackwards(ModelDescription& model) {
+  bool trains = false;  // something here or below
+  for (Layer& layer : model.layers) {
+    double weights = 0, trained = 0;
+    for (const Parameter& parameter : layer.parameters) {
+      trains = trains || parameter.trainable;
+      if (parameter.shape.size() < 2) continue;
+      const auto elements = static_cast<double>(NumElements(parameter.shape));
+      weights += elements;
+      if (parameter.trainable) trained += elements;
+    }
+    const double of_weights = weights > 0 ? trained / weights : 1;
+    layer.backward_share = trains ? (1 + of_weights) / 2 : 0;
+  }
+}
+
+// first: as FirstOf()
+bool Trains(const ModelSpec& spec, const ModelDescription& model, int first,
+            int layer, const Parameter& parameter) {
+  if (spec.lora.rank > 0) {
+    return IsOfAdapter(parameter) ||
+           (!model.head.empty() &&
+            absl::StartsWith(parameter.name, model.head + "."));
+  }
+  return layer >= first &&
+         (spec.only != "norm" || IsOfNorm(model.layers[layer], parameter));
+}
+
+constexpr uint64_t kLayerDropStream = 0x6c647270;  // "ldrp"
+
+bool HasAttention(const Layer& layer) {
+  return std::ranges::any_of(layer.operations, [](const Operation& operation) {
+    return absl::EndsWith(operation.kind, "attention");
+  });
+}
+
+bool BeginsWith(const Layer& layer, const char* kind) {
+  return !layer.operations.empty() && layer.operations.front().kind == kind;
+}
+
+int64_t BlockCount(const ModelDescription& model) {
+  int last = -1;
+  for (const Layer& layer : model.layers) last = std::max(last, layer.block);
+  return last + 1;
+}
+
+// Freezes what spec.only and spec.lora leave out, and counts what a backward
+// has to do.
+absl::Status Freeze(const ModelSpec& spec, ModelDescription& model) {
+  PACELINE_ASSIGN_OR_RETURN(const int first, FirstOf(spec, model));
+  if (spec.only == kTrainsAll && spec.lora.rank == 0) return absl::OkStatus();
+  std::set<std::string> frozen;
+  for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) {
+    Layer& layer = model.layers[i];
+    for (Parameter& parameter : layer.parameters) {
+      if (!parameter.trainable || Trains(spec, model, first, i, parameter)) {
+        continue;
+      }
+      parameter.trainable = false;
+      parameter.frozen = true;
+      frozen.insert(parameter.name);
+    }
+    for (Parameter& parameter : layer.borrowed) {
+      parameter.frozen = frozen.contains(parameter.name);
+      parameter.trainable = !parameter.frozen;
+    }
+  }
+  if (!TrainsBelow(model, static_cast<int>(model.layers.size()))) {
+    return InvalidArgument("train.only is ", spec.only, ", but ", model.name,
+                           " has no such parameters: nothing would train");
+  }
+  CountBackwards(model);
+  return absl::OkStatus();
+}
+
+// Fills in Layer::block.
+void NumberBlocks(ModelDescription& model) {
+  int last = -1;
+  bool half = false;  // the layer before is the first one of a block
+  for (Layer& layer : model.layers) {
+    const bool residual = BeginsWith(layer, "residual_begin") ||
+                          BeginsWith(layer, "residual_project");
+    if (residual) layer.block = half ? last : ++last;
+    half = residual && HasAttention(layer);
+  }
 }
 
 }  // namespace
@@ -88,21 +221,15 @@ std::vector<SampleTensor> InputTensors(const ModelDescription& model,
 }
 
 bool HasBuffers(const ModelDescription& model) {
-  return std::any_of(
-      model.layers.begin(), model.layers.end(), [](const Layer& layer) {
-        return std::any_of(layer.parameters.begin(), layer.parameters.end(),
-                           [](const Parameter& each) {
-                             return !each.trainable && !each.frozen;
-                           });
-      });
+  return std::ranges::any_of(model.layers, [](const Layer& layer) {
+    return std::ranges::any_of(layer.parameters, &Parameter::is_buffer);
+  });
 }
 
 bool TrainsBelow(const ModelDescription& model, int layer) {
   return std::any_of(
       model.layers.begin(), model.layers.begin() + layer, [](const Layer& l) {
-        return std::any_of(
-            l.parameters.begin(), l.parameters.end(),
-            [](const Parameter& each) { return each.trainable; });
+        return std::ranges::any_of(l.parameters, &Parameter::trainable);
       });
 }
 
@@ -137,6 +264,117 @@ std::vector<std::string> ModelNames() {
     names.push_back(entry.model.name);
   }
   return names;
+}
+
+absl::Status CheckLora(const ModelSpec& spec) {
+  const LoraSpec& lora = spec.lora;
+  PACELINE_RETURN_IF_ERROR(
+      CheckModelSize(spec, "lora.rank", lora.rank, 0, kMostRank));
+  if (lora.rank == 0) {
+    if (lora.targets.empty()) return absl::OkStatus();
+    return InvalidArgument(
+        "model.lora.targets without model.lora.rank, which is 0: set it to 1 "
+        "or more, or leave model.lora out");
+  }
+  if (!(lora.alpha > 0 && lora.alpha <= 1e6)) {
+    return InvalidArgument(
+        "model.lora.alpha must be greater than 0 and at most 1000000, got ",
+        lora.alpha);
+  }
+  if (!ModelReads(spec.name, "heads")) {
+    return InvalidArgument("model.lora is for transformers, and ", spec.name,
+                           " is none; train.only freezes parts of any model");
+  }
+  if (spec.only != kTrainsAll) {
+    return InvalidArgument("train.only is ", spec.only,
+                           " beside model.lora, which trains adapters and the "
+                           "class head: leave one of them out");
+  }
+  return absl::OkStatus();
+}
+
+std::string WhyNotSkipped(const ModelDescription& model, int64_t block) {
+  const int64_t blocks = BlockCount(model);
+  if (blocks == 0) {
+    return absl::StrCat(model.name,
+                        " has no residual blocks that could be left out");
+  }
+  if (block < 0 || block >= blocks) {
+    return absl::StrCat("is ", block, ", but ", model.name,
+                        " has only blocks 0 to ", blocks - 1);
+  }
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = model.layers[i];
+    if (layer.block != block ||
+        (!BeginsWith(layer, "residual_project") &&
+         BoundaryTensors(layer) == InputTensors(model, static_cast<int>(i)))) {
+      continue;
+    }
+    return absl::StrCat("is ", block, ", but layer ", layer.name,
+                        " gives another shape than it takes, and what follows "
+                        "could not do with its input: name a block that keeps "
+                        "its shape");
+  }
+  return "";
+}
+
+void SkipBlock(ModelDescription& model, int64_t block) {
+  for (Layer& layer : model.layers) {
+    if (layer.block != block) continue;
+    layer.skipped = true;
+    layer.forward_flops = 0;
+    layer.activation_bytes = 0;
+    for (Parameter& parameter : layer.parameters) {
+      parameter.trainable = false;
+      parameter.frozen = true;
+    }
+  }
+}
+
+absl::Status SkipBlocksOf(const JobSpec& spec, ModelDescription& model) {
+  for (const FaultSpec& fault : spec.faults) {
+    if (fault.kind != kSkipStage) continue;
+    const std::string why = WhyNotSkipped(model, fault.block);
+    if (!why.empty()) return InvalidArgument("block ", why);
+    SkipBlock(model, fault.block);
+  }
+  return absl::OkStatus();
+}
+
+bool IsDropped(const TrainSpec& train, int64_t step, int micro_batch,
+               int block) {
+  if (train.layer_drop <= 0 || block < 0) return false;
+  SplitMix64 random(
+      MixSeed({kLayerDropStream, static_cast<uint64_t>(train.seed),
+               static_cast<uint64_t>(step), static_cast<uint64_t>(micro_batch),
+               static_cast<uint64_t>(block)}));
+  return random.Unit() < train.layer_drop;
+}
+
+std::vector<int> DroppableBlocks(const ModelDescription& model, int first,
+                                 int last) {
+  std::vector<int> blocks;
+  for (int i = first; i < last; ++i) {
+    const int block = model.layers[i].block;
+    blocks.push_back(WhyNotSkipped(model, block).empty() ? block : -1);
+  }
+  return blocks;
+}
+
+std::string WhyNoLayerDrop(const ModelDescription& model) {
+  bool any = false;
+  for (const Layer& layer : model.layers) {
+    if (layer.block < 0 || !WhyNotSkipped(model, layer.block).empty()) continue;
+    any = true;
+    if (std::ranges::any_of(layer.parameters, &Parameter::is_buffer)) {
+      return absl::StrCat(
+          "would leave micro-batches out of the running statistics of ",
+          model.name, ": use a model without batch normalisation");
+    }
+  }
+  return any ? ""
+             : absl::StrCat("leaves residual blocks out, and ", model.name,
+                            " has none that keeps its shape");
 }
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 // A model as a chain of layers, described without LibTorch: what the
 // coordinator and the client know of it, and what worker/torch builds from.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
 #include "core/job/spec/job_spec.h"
@@ -72,6 +74,8 @@ struct Layer {
   double backward_share = 1;
   std::string init = "auto";  // how its weights are drawn
   // The residual block that it is, or is a part of, counted from 0; -1: none.
+  // A layer that begins with a residual is a block; of a transformer the
+  // attention half and the MLP half are one.
   int block = -1;
   // Its input is its output; its parameters stay as they are.
   bool skipped = false;
@@ -96,7 +100,7 @@ struct ModelDescription {
     std::string name;
   };
   std::vector<Alias> aliases;
-  // How many units each group has that may be pruned (core/weights/pruning.h);
+  // How many units each group has that may be pruned (core/weights/derived.h);
   // empty: nothing may.
   std::vector<int32_t> sizes;
   bool pruned = false;  // model.sizes said so
@@ -104,7 +108,7 @@ struct ModelDescription {
   // ("classifier"); it trains beside adapters.  Empty: none.
   std::string head;
   // The job's weights depend on this, and no shape shows it:
-  // core/job/made_with.h.
+  // core/job/job_model.h.
   std::map<std::string, std::string> made_with;
   // The model of train.distill; null: none.
   std::shared_ptr<const ModelDescription> teacher;
@@ -153,9 +157,21 @@ bool NeedsWorker(const ModelSpec& spec);
 // description on every machine.
 //
 // Errors:
-//   InvalidArgument     unknown name, or sizes that do not fit the input; says
-//                       which
+//   InvalidArgument     unknown name, sizes that do not fit the input, or a
+//                       spec.only that is no such word, or with which nothing
+//                       would train; says which
 //   FailedPrecondition  a script that no worker has described yet
+//
+// Freezes the parameters that spec.only leaves out.  They have no gradient and
+// no optimizer's state, and are in no round; snapshots, files of weights and
+// hashes have them as before.
+//   all     nothing
+//   head    all but the parameters of the last layer that has any
+//   norm    all but scales and shifts of normalisations
+//   last-N  all but the last N layers
+// With adapters (spec.lora): all but these and ModelDescription::head.  Buffers
+// still move by themselves.  A parameter that layers share trains where its
+// owner does.
 absl::StatusOr<ModelDescription> DescribeModel(const ModelSpec& spec,
                                                const Shape& input,
                                                int32_t classes);
@@ -165,5 +181,39 @@ ModelSpec BareModel(ModelSpec spec);
 
 // All names that DescribeModel knows but `script`, sorted.
 std::vector<std::string> ModelNames();
+
+inline constexpr int64_t kMostRank = 65536;  // of adapters
+
+// Errors: InvalidArgument  spec.lora is impossible, or not for this model
+absl::Status CheckLora(const ModelSpec& spec);
+
+// --- residual blocks that are left out: their input is their output ---
+//
+// The fault skip-stage leaves a block out of a whole job, and train.layer_drop
+// leaves blocks out of single micro-batches.
+
+// Says why the model cannot go without a block, or has none of that number;
+// empty: it can.
+std::string WhyNotSkipped(const ModelDescription& model, int64_t block);
+
+// Replaces a block by the identity: its layers cost nothing, and their
+// parameters stay as they are.  WhyNotSkipped() is empty for the block.
+void SkipBlock(ModelDescription& model, int64_t block);
+
+// Skips the blocks that faults of kind skip-stage name.
+// Errors: InvalidArgument  as WhyNotSkipped()
+absl::Status SkipBlocksOf(const JobSpec& spec, ModelDescription& model);
+
+// Whether training leaves a block out of a micro-batch (LayerDrop, Fan et al.
+// 2019, section 3: without scaling; evaluations have all blocks).
+bool IsDropped(const TrainSpec& train, int64_t step, int micro_batch,
+               int block);
+
+// [last - first]: Layer::block of these layers, -1 where the block has to stay.
+std::vector<int> DroppableBlocks(const ModelDescription& model, int first,
+                                 int last);
+
+// Says why train.layer_drop is not for this model; empty: it is.
+std::string WhyNoLayerDrop(const ModelDescription& model);
 
 }  // namespace paceline

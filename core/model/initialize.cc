@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/model/operation.h"
 
@@ -55,9 +55,8 @@ double FanOut(const Shape& weight) {
 
 bool EndsWithAny(const std::string& name,
                  std::initializer_list<const char*> ends) {
-  return std::any_of(ends.begin(), ends.end(), [&](const char* end) {
-    return absl::EndsWith(name, end);
-  });
+  return std::ranges::any_of(
+      ends, [&](const char* end) { return absl::EndsWith(name, end); });
 }
 
 // A normalisation between the two changes nothing.
@@ -143,9 +142,9 @@ void FillParameter(const Layer& layer, size_t operation,
     FillNormal(kEmbeddingDeviation, random, out);
   } else if (EndsWithAny(parameter.name, {".bias", "_bias", ".running_mean"}) ||
              (HasTrait(kind, kIsRecurrent) && parameter.shape.size() == 1)) {
-    std::fill(out.begin(), out.end(), 0.0f);
+    std::ranges::fill(out, 0.0f);
   } else if (parameter.shape.size() == 1) {  // a scale, or a variance
-    std::fill(out.begin(), out.end(), 1.0f);
+    std::ranges::fill(out, 1.0f);
   } else if (HasTrait(kind, kIsInFirst) &&
              (layer.init == "auto" || layer.init == "latin-hypercube")) {
     FillNormal(kEmbeddingDeviation, random, out);
@@ -160,7 +159,7 @@ void FillAdapter(const Parameter& parameter, SplitMix64& random,
   if (absl::EndsWith(parameter.name, kAdapterIn)) {
     FillUniform(1 / (3 * FanIn(parameter.shape)), random, out);
   } else {
-    std::fill(out.begin(), out.end(), 0.0f);
+    std::ranges::fill(out, 0.0f);
   }
 }
 
@@ -194,9 +193,9 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
       FillAdapter(parameter, of_adapters, parameters[i]);
       continue;
     }
-    const auto owner =
-        std::find_if(layer.operations.begin(), layer.operations.end(),
-                     [&](const Operation& o) { return Owns(o, parameter); });
+    const auto owner = std::ranges::find_if(
+        layer.operations,
+        [&](const Operation& o) { return Owns(o, parameter); });
     PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
     FillParameter(layer, owner - layer.operations.begin(), parameter, random,
                   parameters[i]);
@@ -229,7 +228,7 @@ void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
     InitializeLayer(owner, seed, shared.owner, spans);
     const size_t from = Find(owner.parameters, shared.name);
     const size_t to = Find(borrowed, shared.name);
-    std::copy(values[from].begin(), values[from].end(), parameters[to].begin());
+    std::ranges::copy(values[from], parameters[to].begin());
   }
 }
 

@@ -15,10 +15,10 @@ namespace {
 
 // InvalidArgument: names the operation, its sizes and the input.
 absl::Status DoesNotFit(const Operation& operation, const Shape& input) {
-  return InvalidArgument(
-      operation.kind, operation.name.empty() ? "" : " ", operation.name, "(",
-      absl::StrJoin(operation.sizes, ", "), ") does not fit an input of shape ",
-      "[", absl::StrJoin(input, ", "), "]");
+  return InvalidArgument(operation.kind, operation.name.empty() ? "" : " ",
+                         operation.name, "(",
+                         absl::StrJoin(operation.sizes, ", "),
+                         ") does not fit an input of shape ", ShapeText(input));
 }
 
 std::vector<Parameter> WeightAndBias(const std::string& name, Shape weight,
@@ -557,7 +557,7 @@ void AddAdapters(const Operation& operation, const Shape& input,
   if (beside.empty()) return;
   const int64_t rows = NumElements(input) / input.back();
   for (const LinearMap& map : LinearMapsOf(operation, facts.parameters)) {
-    if (std::find(beside.begin(), beside.end(), map.weight) == beside.end()) {
+    if (std::ranges::find(beside, map.weight) == beside.end()) {
       continue;
     }
     facts.parameters.push_back({map.name + kAdapterIn, {rank, map.in}});

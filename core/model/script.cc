@@ -2,7 +2,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/model/chain.h"
 
@@ -70,8 +69,8 @@ absl::Status DescribeScores(const std::string& file, ModelDescription& model) {
   const bool tokens = model.input_dtype == DType::kI64;
   if (output.back() != model.classes || output.size() > (tokens ? 2 : 1)) {
     return InvalidArgument(
-        file, " ends with shape [", absl::StrJoin(output, ", "),
-        "] of a sample, need [", model.classes, "]",
+        file, " ends with shape ", ShapeText(output), " of a sample, need [",
+        model.classes, "]",
         tokens ? absl::StrCat(" or [tokens, ", model.classes, "]") : "",
         ": one score a class, as data.classes says",
         tokens ? ", of the sample or of each token" : "");
@@ -91,10 +90,9 @@ absl::StatusOr<ModelDescription> DescribeScript(const ModelSpec& spec,
                               " yet: its layers are not known");
   }
   if (script.input != input) {
-    return InvalidArgument(spec.file, " was described for samples of shape [",
-                           absl::StrJoin(script.input, ", "),
-                           "], data.shape is [", absl::StrJoin(input, ", "),
-                           "]");
+    return InvalidArgument(spec.file, " was described for samples of shape ",
+                           ShapeText(script.input), ", data.shape is ",
+                           ShapeText(input));
   }
   if (script.layers.size() > kMostLayers) return Impossible("too many layers");
   ModelDescription model;

@@ -3,7 +3,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"
 #include "core/model/chain.h"
@@ -63,8 +62,8 @@ absl::Status CheckLanguageSizes(const ModelSpec& spec, const Shape& input,
   if (!status.ok()) return status;
   if (input.size() != 1) {
     return InvalidArgument(spec.name,
-                           " needs tokens [block], got samples of shape [",
-                           absl::StrJoin(input, ", "), "]");
+                           " needs tokens [block], got samples of shape ",
+                           ShapeText(input));
   }
   if (input[0] > spec.positions - before) {
     return InvalidArgument(spec.name, " has positions for samples of at most ",
@@ -119,8 +118,8 @@ absl::Status CheckVitSizes(const ModelSpec& spec, const Shape& input) {
   if (!status.ok()) return status;
   if (input.size() != 3) {
     return InvalidArgument(
-        spec.name, " needs images [channels, height, width], got shape [",
-        absl::StrJoin(input, ", "), "]");
+        spec.name, " needs images [channels, height, width], got shape ",
+        ShapeText(input));
   }
   if (input[1] % spec.patch != 0 || input[2] % spec.patch != 0) {
     return InvalidArgument(
@@ -374,8 +373,8 @@ absl::Status CheckGnmtSizes(const ModelSpec& spec, const Shape& input,
   if (input.size() != 1 || input[0] % 2 != 0) {
     return InvalidArgument(
         spec.name,
-        " needs pairs of sentences [2 x block], got samples of shape [",
-        absl::StrJoin(input, ", "), "]: use a data set of pairs");
+        " needs pairs of sentences [2 x block], got samples of shape ",
+        ShapeText(input), ": use a data set of pairs");
   }
   return absl::OkStatus();
 }

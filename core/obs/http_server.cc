@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/os/thread.h"

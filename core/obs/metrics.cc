@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
@@ -145,7 +145,7 @@ void Histogram::ObserveMany(const std::vector<double>& counts,
   const auto good = [](double value) {
     return std::isfinite(value) && value >= 0;
   };
-  if (!good(sum) || !std::all_of(counts.begin(), counts.end(), good)) return;
+  if (!good(sum) || !std::ranges::all_of(counts, good)) return;
   histogram->ObserveMultiple(counts, sum);
 }
 
@@ -170,9 +170,8 @@ void MetricsRegistry::DeclareHistogram(const std::string& name,
                                        const std::string& help,
                                        std::vector<double> buckets,
                                        std::vector<std::string> labels) {
-  PACELINE_CHECK(
-      std::is_sorted(buckets.begin(), buckets.end(), std::less_equal<>()),
-      absl::StrCat("buckets of ", name, " must ascend"));
+  PACELINE_CHECK(std::ranges::is_sorted(buckets, std::less_equal<>()),
+                 absl::StrCat("buckets of ", name, " must ascend"));
   impl_->Declare(prometheus::BuildHistogram(), &DeclaredFamily::histograms,
                  name, help, std::move(labels), std::move(buckets));
 }
@@ -220,10 +219,10 @@ std::string MetricsRegistry::Text() const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   // prometheus-cpp keeps series in a hash table; people read them in order.
   for (prometheus::MetricFamily& family : families) {
-    std::sort(
-        family.metric.begin(), family.metric.end(),
-        [](const prometheus::ClientMetric& a,
-           const prometheus::ClientMetric& b) { return a.label < b.label; });
+    std::ranges::sort(family.metric, [](const prometheus::ClientMetric& a,
+                                        const prometheus::ClientMetric& b) {
+      return a.label < b.label;
+    });
   }
   return prometheus::TextSerializer().Serialize(families);
 }

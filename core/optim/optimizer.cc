@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 
 // This file is compiled with -O3 -fno-math-errno (CMakeLists.txt) so that its
 // loops become SIMD.  Each of + - * / sqrt rounds correctly there as well, and

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/optim/optimizer.h"
 
@@ -24,18 +23,16 @@ bool SameReport(const StepReport& a, const StepReport& b) {
   return a.step == b.step && a.stage == b.stage && a.replica == b.replica &&
          a.result_hash == b.result_hash && a.finite == b.finite &&
          a.samples == b.samples &&
-         std::equal(a.squared_norms.begin(), a.squared_norms.end(),
-                    b.squared_norms.begin(), b.squared_norms.end(),
-                    [](double x, double y) {
-                      return std::bit_cast<uint64_t>(x) ==
-                             std::bit_cast<uint64_t>(y);
-                    });
+         std::ranges::equal(
+             a.squared_norms, b.squared_norms, [](double x, double y) {
+               return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+             });
 }
 
 bool IsFinite(const StepReport& report) {
   return report.finite &&
-         std::all_of(report.squared_norms.begin(), report.squared_norms.end(),
-                     [](double norm) { return std::isfinite(norm); });
+         std::ranges::all_of(report.squared_norms,
+                             [](double norm) { return std::isfinite(norm); });
 }
 
 StepVerdict Skip(int64_t step, std::string why) {

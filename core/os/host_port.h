@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace paceline {
 
@@ -47,5 +48,26 @@ bool IsOwnHost(const std::string& authority,
 
 // Asks for the domain, so that the first IsOwnHost() can know it.
 void AskForDomain();
+
+// --- finds a coordinator on the local network by Avahi (mDNS, DNS-SD) ---
+
+// Stands in place of HOST:PORT for "the only one there is".
+inline constexpr char kAutoCoordinator[] = "auto";
+
+// The HOST:PORT of the only coordinator in what 'avahi-browse -rtp' prints.
+// One that is seen on several interfaces counts once, with its first IPv4
+// address.
+// Errors: NotFound            there is none
+//         FailedPrecondition  there are several; the message lists them
+absl::StatusOr<std::string> OnlyCoordinator(absl::string_view browsed);
+
+// `coordinator` itself; for kAutoCoordinator asks the program avahi-browse,
+// which takes about a second.
+// vouched: a certificate or a token says whose answer is believed.
+// Errors: as OnlyCoordinator()
+//         InvalidArgument  kAutoCoordinator, and nobody vouches
+//         Unavailable      avahi-browse is missing, or its daemon does not run
+absl::StatusOr<std::string> FindCoordinator(const std::string& coordinator,
+                                            bool vouched);
 
 }  // namespace paceline

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace paceline {
 
@@ -68,5 +71,42 @@ absl::StatusOr<std::vector<FolderEntry>> ListFolder(
 // elsewhere, comes, goes, may now be read, or has another size or time.  Of a
 // folder the first 10,000 entries below it count as well.  Reads no content.
 size_t StampOf(const std::string& path);
+
+// A file whose bytes are read when and where they are needed.
+
+// Immutable; several threads may read at the same time.  The file is not mapped
+// into memory: if a person shortens it while a job runs, the job must end with
+// an error, and the worker must not end by a signal.
+class ByteFile {
+ public:
+  // Errors: those of OpenToRead()
+  static absl::StatusOr<std::unique_ptr<ByteFile>> Open(
+      const std::string& path);
+  ~ByteFile();
+  ByteFile(const ByteFile&) = delete;
+  ByteFile& operator=(const ByteFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  // when it was opened
+
+  // Fills `target` with the bytes from `offset` on.
+  // Errors: DataLoss  the file ends before; else as the system says
+  absl::Status ReadAt(int64_t offset, absl::Span<uint8_t> target) const;
+
+  // Calls `take(offset, bytes)` with the whole file, a piece of a mebibyte
+  // after the other, until an error; each piece begins at a multiple of `unit`
+  // bytes.
+  absl::Status Scan(
+      int64_t unit,
+      absl::FunctionRef<absl::Status(int64_t, absl::Span<const uint8_t>)> take)
+      const;
+
+ private:
+  ByteFile(std::string path, int descriptor, int64_t size);
+
+  const std::string path_;
+  const int descriptor_;
+  const int64_t size_;
+};
 
 }  // namespace paceline

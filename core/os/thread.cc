@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <limits>
 #include <utility>
 
 namespace paceline {
@@ -22,6 +23,51 @@ Thread& Thread::operator=(Thread&& other) {
 
 void Thread::Join() {
   if (thread_.joinable()) thread_.join();
+}
+
+TaskLoop::TaskLoop(std::string name, Task after_batch, size_t capacity)
+    : after_batch_(std::move(after_batch)),
+      capacity_(capacity),
+      thread_(std::move(name), [this] { Run(); }) {}
+
+TaskLoop::~TaskLoop() { Stop(); }
+
+void TaskLoop::Post(Task task) {
+  Add(std::move(task), std::numeric_limits<size_t>::max());
+}
+
+bool TaskLoop::TryPost(Task task) { return Add(std::move(task), capacity_); }
+
+bool TaskLoop::Add(Task task, size_t capacity) {
+  absl::MutexLock lock(&mutex_);
+  if (stopping_ || tasks_.size() >= capacity) return false;
+  tasks_.push_back(std::move(task));
+  return true;
+}
+
+void TaskLoop::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.Join();
+}
+
+void TaskLoop::Run() {
+  const auto something_to_do = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !tasks_.empty();
+  };
+  for (;;) {
+    std::deque<Task> batch;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&something_to_do));
+      if (tasks_.empty()) return;
+      batch.swap(tasks_);
+    }
+    for (Task& task : batch) task();
+    if (after_batch_) after_batch_();
+  }
 }
 
 }  // namespace paceline

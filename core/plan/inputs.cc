@@ -12,8 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
-#include "core/job/spec/precision.h"
-#include "core/job/spec/recompute.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/operation.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/memory.h"
@@ -22,7 +21,7 @@
 #include "core/plan/why.h"
 #include "core/predict/time_predictor.h"
 #include "core/transfer/tensor_codec.h"
-#include "core/weights/pruning.h"
+#include "core/weights/derived.h"
 
 namespace paceline {
 namespace {

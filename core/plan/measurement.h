@@ -43,7 +43,7 @@ struct LayerMeasurement {
 struct ProfileKey {
   std::string model;  // ModelKey()
   int64_t micro_batch = 0;
-  std::string dtype = "f32";  // ProfileDType() of core/job/spec/precision.h
+  std::string dtype = "f32";  // ProfileDType() of core/job/spec/job_spec.h
   int32_t threads = 1;
   std::string device;  // the worker's name
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/tensor.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
-#include "core/job/spec/recompute.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/operation.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"

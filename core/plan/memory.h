@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/job/spec/job_spec.h"
-#include "core/job/spec/precision.h"
 #include "core/model/description.h"
 #include "core/plan/problem.h"
 

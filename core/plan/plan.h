@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/job/spec/job_spec.h"
-#include "core/job/spec/precision.h"
 #include "core/model/description.h"
 #include "core/plan/inputs.h"
 #include "core/plan/problem.h"

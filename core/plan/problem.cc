@@ -5,8 +5,8 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -16,9 +16,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -304,7 +304,7 @@ std::vector<std::pair<const Curve*, const Curve*>> FindPairs(
                          other->second);
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   std::vector<std::pair<const Curve*, const Curve*>> pairs;
   for (const auto& [differences, from, to] : found) {
     if (pairs.size() < kMostPairs) pairs.emplace_back(from, to);

@@ -270,7 +270,7 @@ std::vector<double> LayerPredictor::Model::SpreadsOf(const Samples& samples) {
   std::vector<double> spreads;
   for (int level = 0; level < kLevels; ++level) {
     std::vector<double>& of_level = errors[level];
-    std::sort(of_level.begin(), of_level.end());
+    std::ranges::sort(of_level);
     const double spread = of_level.size() < kLeastErrors
                               ? std::log(kGuessedFactors[level])
                               : Quantile(of_level, kIntervalLevel);
@@ -290,7 +290,7 @@ absl::StatusOr<LayerPredictor> LayerPredictor::Fit(
   for (const LayerRecord& record : records) {
     PACELINE_RETURN_IF_ERROR(Check(record.work, record.seconds));
   }
-  std::sort(records.begin(), records.end());
+  std::ranges::sort(records);
   Samples samples;
   for (const LayerRecord& record : records) {
     samples.push_back(SampleOf(record.work, record.seconds));

@@ -114,7 +114,7 @@ void LeaveOut(const CurveSet& set, const Curve& curve, int64_t most,
 // chance, not a part of the n, decides how many residuals lie outside at each
 // end (split conformal prediction: Lei et al. 2018, section 2.2).
 IntervalFactors FactorsOf(std::vector<double> residuals) {
-  std::sort(residuals.begin(), residuals.end());
+  std::ranges::sort(residuals);
   const auto n = static_cast<double>(residuals.size());
   const double rank = (1 - kIntervalLevel) / 2 * (n + 1) - 1;
   const double tail = std::max(0.0, rank / (n - 1));
@@ -161,7 +161,7 @@ absl::StatusOr<Curve> Named(const CurveSet& set, const TimeQuery& query) {
   curve.features.resize(set.columns.size());
   curve.family = -1;
   for (const auto& [column, value] : query.features) {
-    const auto at = std::find(set.columns.begin(), set.columns.end(), column);
+    const auto at = std::ranges::find(set.columns, column);
     if (at == set.columns.end()) {
       return InvalidArgument("no measurement has a column '", column,
                              "'; there are ", absl::StrJoin(set.columns, ", "));
@@ -309,11 +309,10 @@ absl::StatusOr<TimePrediction> TimePredictor::Predict(
     }
     const std::vector<double>& sizes = curve.sizes;
     const double nearest = std::clamp(size, sizes.front(), sizes.back());
-    const TimeBasis basis =
-        nearest != size ? TimeBasis::kOutside
-        : std::binary_search(sizes.begin(), sizes.end(), size)
-            ? TimeBasis::kMeasured
-            : TimeBasis::kInside;
+    const TimeBasis basis = nearest != size ? TimeBasis::kOutside
+                            : std::ranges::binary_search(sizes, size)
+                                ? TimeBasis::kMeasured
+                                : TimeBasis::kInside;
     return answer(KnownCurve(set_, curve).LogSeconds(size), basis,
                   DistanceOf(size, nearest));
   }

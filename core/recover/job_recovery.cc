@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
-#include "core/base/counted.h"
+#include "core/base/errors.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {

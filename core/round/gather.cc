@@ -1,6 +1,6 @@
 #include "core/round/gather.h"
 
-#include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {

@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/rpc/grpc_waits.h"

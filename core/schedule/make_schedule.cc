@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 
 namespace paceline {

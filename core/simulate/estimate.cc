@@ -28,7 +28,7 @@ double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
   for (const PlacedStage& stage : placement) {
     for (const int device : stage.devices) {
       if (device != first &&
-          std::find(others.begin(), others.end(), device) == others.end()) {
+          std::ranges::find(others, device) == others.end()) {
         others.push_back(device);
       }
     }
@@ -46,8 +46,8 @@ int64_t GroupOf(const JobSpec& spec, const std::vector<EstimateStage>& stages) {
   if (!ScheduleTraitsOf(spec.pipeline.schedule).deals) return 1;
   std::vector<int> workers;
   for (const EstimateStage& stage : stages) workers.push_back(stage.worker);
-  std::sort(workers.begin(), workers.end());
-  return std::unique(workers.begin(), workers.end()) - workers.begin();
+  std::ranges::sort(workers);
+  return std::ranges::unique(workers).begin() - workers.begin();
 }
 
 int64_t WholeGroups(int64_t micro_batches, int64_t group) {
@@ -59,8 +59,7 @@ int64_t OwnMicroBatches(const Placement& placement, const EstimateStage& stage,
                         int64_t count) {
   for (const PlacedStage& placed : placement) {
     if (placed.layers != stage.layers) continue;
-    const auto at =
-        std::find(placed.devices.begin(), placed.devices.end(), stage.worker);
+    const auto at = std::ranges::find(placed.devices, stage.worker);
     const Turns turns = {MakeRouteTable(placed.shares),
                          static_cast<int>(at - placed.devices.begin())};
     int64_t own = 0;
@@ -78,10 +77,9 @@ constexpr double kShortestPeriod = 0.75;  // of the measured one
 constexpr double kLongestPeriod = 1.25;
 
 bool HasQuota(const SimulationOptions& options) {
-  return std::any_of(options.quotas.begin(), options.quotas.end(),
-                     [](const CpuQuota& quota) {
-                       return quota.period_seconds > 0 && quota.share < 1;
-                     });
+  return std::ranges::any_of(options.quotas, [](const CpuQuota& quota) {
+    return quota.period_seconds > 0 && quota.share < 1;
+  });
 }
 
 // The mean of simulations with other periods on every device each; of the

@@ -199,11 +199,10 @@ bool HasRoom(JobSpec spec, const ModelDescription& model,
              const std::vector<MemberInput>& members, int shards) {
   spec.aggregation.shards = shards;
   const int64_t need = MemberBytes(spec, model, std::ssize(members));
-  return std::all_of(members.begin(), members.end(),
-                     [need](const MemberInput& member) {
-                       const int64_t has = member.worker.memory_bytes;
-                       return has <= 0 || need <= has;
-                     });
+  return std::ranges::all_of(members, [need](const MemberInput& member) {
+    const int64_t has = member.worker.memory_bytes;
+    return has <= 0 || need <= has;
+  });
 }
 
 // Tries 1, 2, 4, ... and the most, which takes the least memory and was found
@@ -230,10 +229,8 @@ Choice ChooseShards(const JobSpec& spec, const ModelDescription& model,
     }
   }
   tried.push_back(choice);
-  choice = *std::min_element(tried.begin(), tried.end(),
-                             [](const Choice& a, const Choice& b) {
-                               return a.step.seconds() < b.step.seconds();
-                             });
+  choice = *std::ranges::min_element(
+      tried, {}, [](const Choice& each) { return each.step.seconds(); });
   choice.why = absl::StrCat("a step is predicted to take ",
                             Milliseconds(choice.step.seconds()));
   for (const Choice& other : tried) {

@@ -6,7 +6,6 @@
 // member's port out or in.  A part leaves while the last backward runs.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -32,8 +32,7 @@ Network::Departure Network::Send(int from, int to, double bytes, double now) {
   port.free_seconds = start + egress_seconds(from, to, bytes);
 
   std::vector<BusyLink>& links = links_[from];
-  auto link = std::find_if(links.begin(), links.end(),
-                           [&](const BusyLink& l) { return l.to == to; });
+  auto link = std::ranges::find(links, to, &BusyLink::to);
   if (link == links.end()) link = links.insert(link, {to, 0});
   const LinkCost& cost = problem_.links[from][to];
   const double begin = std::max(start, link->free_seconds);

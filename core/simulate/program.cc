@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/plan/stage_memory.h"
 #include "core/schedule/schedule.h"
@@ -257,9 +256,8 @@ absl::StatusOr<Program> MakeProgram(const Placement& placement,
     program.micro_batches *= request.steps;
   }
   AddWorkers(placement, &program);
-  const bool replicated =
-      std::any_of(placement.begin(), placement.end(),
-                  [](const PlacedStage& s) { return s.devices.size() > 1; });
+  const bool replicated = std::ranges::any_of(
+      placement, [](const PlacedStage& s) { return s.devices.size() > 1; });
   program.route.resize(placement.size());
   if (!replicated) {
     PACELINE_ASSIGN_OR_RETURN(program.lists, ListsOfSchedule(program, request));

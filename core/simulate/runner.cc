@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -433,7 +432,7 @@ void Runner::OnStepDone(int worker) {
 
 int Runner::WorkerOfDevice(int device) const {
   const std::vector<int>& device_of = world_.program.device_of;
-  const auto at = std::find(device_of.begin(), device_of.end(), device);
+  const auto at = std::ranges::find(device_of, device);
   return at == device_of.end() ? -1 : static_cast<int>(at - device_of.begin());
 }
 
@@ -488,7 +487,7 @@ void Runner::OnRecover() {
 void Runner::RestartStep() {
   const int step = static_cast<int>(step_ends_.size());
   std::fill(workers_done_.begin() + step, workers_done_.end(), 0);
-  std::fill(arrived_.begin(), arrived_.end(), 0);
+  std::ranges::fill(arrived_, 0);
   path_.Clear();
   step_end_.Clear();
   world_.network.Clear();

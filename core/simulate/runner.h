@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "core/schedule/asynchronous.h"
 #include "core/simulate/frame_path.h"
-#include "core/simulate/step_end.h"
 #include "core/simulate/world.h"
 
 namespace paceline {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/simulate/simulation.h"
 
 namespace paceline {
@@ -135,7 +135,7 @@ class Writer {
     for (const MemorySample& sample : trace_.memory) {
       order.emplace_back(sample.at_seconds, order.size());
     }
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
     const size_t slices = trace_.slices.size();
     for (const auto& [at, index] : order) {
       if (index < slices) {

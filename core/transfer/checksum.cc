@@ -12,9 +12,8 @@
 #endif
 
 #include "absl/strings/escaping.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
-#include "core/os/byte_file.h"
+#include "core/os/read_access.h"
 
 namespace paceline {
 namespace {

@@ -154,7 +154,7 @@ absl::string_view FrameKindName(FrameKind kind) {
 
 std::string ToText(const TensorMeta& tensor) {
   const absl::string_view name = DTypeName(tensor.dtype);
-  return absl::StrCat(name, "[", absl::StrJoin(tensor.shape, ", "), "]",
+  return absl::StrCat(name, ShapeText(tensor.shape),
                       tensor.codec == Codec::kRaw ? "" : " as ",
                       tensor.codec == Codec::kRaw ? absl::string_view()
                                                   : CodecName(tensor.codec));

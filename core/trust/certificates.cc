@@ -8,7 +8,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/transfer/checksum.h"
 #include "openssl/bio.h"

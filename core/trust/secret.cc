@@ -9,7 +9,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/os/files.h"
 #include "core/os/host_port.h"
@@ -49,9 +48,8 @@ absl::Status UseSecret(const std::string& path) {
   const auto text = ReadFile(path, kMostBytes);
   if (!text.ok()) return InvalidArgument(text.status().message());
   std::string secret(absl::StripAsciiWhitespace(*text));
-  const bool is_one_word =
-      std::all_of(secret.begin(), secret.end(),
-                  [](char c) { return absl::ascii_isgraph(c); });
+  const bool is_one_word = std::ranges::all_of(
+      secret, [](char c) { return absl::ascii_isgraph(c); });
   if (secret.size() < kLeastBytes || !is_one_word) {
     return InvalidArgument(path, " must hold one word of ", kLeastBytes,
                            " characters and more, such as 'openssl rand -hex "

@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/model/operation.h"
 #include "core/transfer/tensor_codec.h"
 #include "core/weights/safetensors.h"
@@ -39,8 +39,8 @@ Tensor Widened(const Tensor& tensor) {
 bool IsFinite(const Tensor& tensor) {
   if (tensor.dtype != DType::kF32) return true;  // a whole number
   const absl::Span<const float> values = tensor.As<float>();
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return std::isfinite(value); });
+  return std::ranges::all_of(values,
+                             [](float value) { return std::isfinite(value); });
 }
 
 // The second names of the tensors in `own`, with the first ones.
@@ -270,10 +270,6 @@ namespace {
 constexpr size_t kMostNamesShown = 3;
 constexpr size_t kMostBytesShown = 200;  // of a name and what is wrong with it
 
-std::string ShapeText(const Shape& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
 // The differences between a file and a model, by kind.
 struct Differences {
   std::vector<std::string> missing;
@@ -317,11 +313,10 @@ const Parameter* FindParameter(const ModelDescription& model,
 bool HasAliasOf(const ModelDescription& model,
                 const std::map<std::string, const TensorPlace*>& tensors,
                 const std::string& parameter) {
-  return std::any_of(model.aliases.begin(), model.aliases.end(),
-                     [&](const ModelDescription::Alias& each) {
-                       return each.name == parameter &&
-                              tensors.contains(each.alias);
-                     });
+  return std::ranges::any_of(
+      model.aliases, [&](const ModelDescription::Alias& each) {
+        return each.name == parameter && tensors.contains(each.alias);
+      });
 }
 
 // Whether a tensor that the model has no parameter for is one of those that

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/job/made_with.h"
+#include "core/job/job_model.h"
 #include "core/model/description.h"
 #include "core/weights/safetensors_layout.h"
 

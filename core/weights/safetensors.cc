@@ -15,12 +15,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "core/base/errors.h"
-#include "core/os/byte_file.h"
+#include "core/os/read_access.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
@@ -284,8 +283,8 @@ absl::Status CheckPlaces(const std::vector<TensorPlace>& tensors,
     const int64_t need = TensorBytes(place.dtype, place.shape);
     if (place.bytes != need) {
       return InvalidArgument(
-          who, ": ", DTypeName(place.dtype), " of shape [",
-          absl::StrJoin(place.shape, ", "), "] ",
+          who, ": ", DTypeName(place.dtype), " of shape ",
+          ShapeText(place.shape), " ",
           need < 0 ? "overflows" : absl::StrCat("takes ", need, " bytes"),
           ", its data_offsets hold ", place.bytes);
     }
@@ -372,8 +371,7 @@ std::string WhatItIs(absl::string_view begin) {
   begin = absl::StripLeadingAsciiWhitespace(begin);
   const absl::string_view first = begin.substr(0, kLengthBytes);
   const bool is_text =
-      !first.empty() &&
-      std::all_of(first.begin(), first.end(), [](unsigned char byte) {
+      !first.empty() && std::ranges::all_of(first, [](unsigned char byte) {
         return absl::ascii_isprint(byte) || absl::ascii_isspace(byte);
       });
   if (!is_text) return "";

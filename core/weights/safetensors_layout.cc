@@ -1,13 +1,17 @@
 #include "core/weights/safetensors_layout.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
+#include "core/job/job_model.h"
+#include "core/optim/optimizer.h"
 
 namespace paceline {
 namespace {
@@ -64,6 +68,13 @@ std::string LittleEndian(uint64_t value) {
   return bytes;
 }
 
+std::string TensorText(const TensorPlace& place) {
+  return absl::StrCat(place.name, " of ", DTypeName(place.dtype), "[",
+                      absl::StrJoin(place.shape, ","), "]");
+}
+
+constexpr char kPredictions[] = "predictions";
+
 }  // namespace
 
 absl::StatusOr<SafetensorsLayout> LayOut(
@@ -115,6 +126,114 @@ absl::StatusOr<SafetensorsLayout> LayOut(const ModelDescription& model) {
     }
   }
   return LayOut(std::move(tensors), MetadataOf(model));
+}
+
+absl::StatusOr<StateLayout> LayOutState(const ModelDescription& model,
+                                        const OptimizerSpec& optimizer) {
+  std::vector<TensorPlace> tensors;
+  std::vector<size_t> ends;  // [layers]: one past its last tensor
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    for (const Parameter& parameter : model.layers[i].parameters) {
+      tensors.push_back({parameter.name, parameter.dtype, parameter.shape});
+      const int slots = parameter.trainable ? StateSlots(optimizer) : 0;
+      for (int slot = 0; slot < slots; ++slot) {
+        tensors.push_back({absl::StrCat(parameter.name, ".optimizer.", slot),
+                           parameter.dtype, parameter.shape});
+      }
+    }
+    for (const Parameter& parameter : model.layers[i].borrowed) {
+      tensors.push_back(
+          {absl::StrCat("layer.", i, ".borrowed.", parameter.name),
+           parameter.dtype, parameter.shape});
+    }
+    ends.push_back(tensors.size());
+  }
+  StateLayout layout;
+  PACELINE_ASSIGN_OR_RETURN(
+      layout.file,
+      LayOut(std::move(tensors), {{"format", "pt"}, {"model", model.name}}));
+  layout.made_with = model.made_with;
+  int64_t offset = static_cast<int64_t>(layout.file.header.size());
+  for (const size_t end : ends) {
+    const int64_t next = end == 0 ? offset
+                                  : layout.file.tensors[end - 1].offset +
+                                        layout.file.tensors[end - 1].bytes;
+    layout.layers.push_back({offset, next - offset});
+    offset = next;
+  }
+  return layout;
+}
+
+absl::Status CheckSameState(const StateLayout& has, const StateLayout& wants) {
+  if (has.layers.size() != wants.layers.size()) {
+    return InvalidArgument("it has ", has.layers.size(),
+                           " layers, the job's model has ",
+                           wants.layers.size());
+  }
+  const std::vector<TensorPlace>& a = has.file.tensors;
+  const std::vector<TensorPlace>& b = wants.file.tensors;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const std::string left = i < a.size() ? TensorText(a[i]) : "nothing";
+    const std::string right = i < b.size() ? TensorText(b[i]) : "nothing";
+    if (left == right) continue;
+    return InvalidArgument("it has ", left, " where the job's model has ",
+                           right);
+  }
+  std::vector<std::string> said_by_client;
+  return CheckMadeWith(has.made_with, wants.made_with, /*reset_head=*/false,
+                       said_by_client);
+}
+
+Shape PredictionShape(const ModelDescription& model) {
+  Shape shape = model.layers.back().output;
+  if (!shape.empty()) shape.pop_back();
+  return shape;
+}
+
+std::vector<uint8_t> SkippedRow(const ModelDescription& model,
+                                const InferSpec& infer) {
+  bool any = infer.tolerate == "skip";
+  std::vector<uint8_t> row;
+  for (const Layer& layer : model.layers) {
+    if (layer.block < 0) continue;
+    row.resize(layer.block + 1);
+    row[layer.block] = layer.skipped ? 1 : 0;
+    any = any || layer.skipped;
+  }
+  return any ? row : std::vector<uint8_t>();
+}
+
+absl::StatusOr<SafetensorsLayout> LayOutPredictions(
+    const ModelDescription& model, const InferSpec& infer, int64_t samples,
+    const PredictedNameBytes& names) {
+  const Shape each = Batched(samples, PredictionShape(model));
+  std::vector<TensorPlace> tensors;
+  tensors.push_back(
+      {.name = kPredictedClasses, .dtype = DType::kI64, .shape = each});
+  tensors.push_back(
+      {.name = kPredictedLabels, .dtype = DType::kI64, .shape = each});
+  if (infer.outputs) {
+    tensors.push_back({.name = kPredictedOutputs,
+                       .shape = Batched(samples, model.layers.back().output)});
+  }
+  const auto blocks = static_cast<int64_t>(SkippedRow(model, infer).size());
+  if (blocks > 0) {
+    tensors.push_back({.name = kPredictedSkipped,
+                       .dtype = DType::kU8,
+                       .shape = {samples, blocks}});
+  }
+  // Last, since all others have to begin at a multiple of their elements.
+  for (const auto& [name, bytes] :
+       {std::pair(kPredictedFiles, names.files),
+        std::pair(kPredictedClassNames, names.class_names)}) {
+    if (bytes == 0) continue;
+    tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {bytes}});
+  }
+  absl::StatusOr<SafetensorsLayout> layout = LayOut(
+      std::move(tensors),
+      {{"format", "pt"}, {"model", model.name}, {"content", kPredictions}});
+  if (layout.ok()) layout->content = kPredictions;
+  return layout;
 }
 
 }  // namespace paceline

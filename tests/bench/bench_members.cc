@@ -22,7 +22,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/os/thread.h"
 #include "core/rpc/channel.h"

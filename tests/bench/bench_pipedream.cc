@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/plan/pipedream/optimizer.h"
 #include "tests/bench/checked_main.h"

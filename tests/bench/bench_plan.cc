@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/plan/search/policies.h"
 #include "core/plan/search/policy.h"

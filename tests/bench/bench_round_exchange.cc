@@ -23,7 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/channel.h"

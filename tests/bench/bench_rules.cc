@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/round/rules/rule.h"
 #include "core/round/rules/rule_blocks.h"

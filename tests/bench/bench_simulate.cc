@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/simulate/simulation.h"
 #include "tests/bench/checked_main.h"
 

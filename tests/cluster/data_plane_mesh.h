@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 #include "tests/cluster/plane_server.h"
 #include "tests/support/pipeline/memory_link.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/tensor_memory.h"
+#include "core/base/tensor.h"
 #include "core/os/steady_wait.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/listener.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "tests/cluster/plane_server.h"
 #include "tests/support/pipeline/round_recorder.h"
 #include "worker/transport/round/round_plane.h"

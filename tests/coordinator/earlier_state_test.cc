@@ -6,7 +6,7 @@
 
 #include "coordinator/store/sqlite_store.h"
 #include "core/model/description.h"
-#include "core/optim/state_layout.h"
+#include "core/weights/safetensors_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/checkpoint_files.h"

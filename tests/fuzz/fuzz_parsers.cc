@@ -24,7 +24,7 @@
 #include "client/files/profile_file.h"
 #include "client/files/settings.h"
 #include "client/study/study_file.h"
-#include "core/os/config_file.h"
+#include "core/os/daemon_process.h"
 #include "core/predict/curve.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/convert/round_convert.h"

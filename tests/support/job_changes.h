@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/job/job_check.h"
 #include "core/job/job_keys.h"
 

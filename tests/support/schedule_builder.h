@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/job/spec/precision.h"
+#include "core/job/spec/job_spec.h"
 #include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,10 +1,9 @@
 // Training of a part of a model: frozen weights, and adapters beside them.
-#include "core/model/fine_tuning.h"
-
 #include "absl/strings/match.h"
+#include "core/model/description.h"
 #include "core/model/operation.h"
-#include "core/optim/state_layout.h"
-#include "core/weights/adapters.h"
+#include "core/weights/derived.h"
+#include "core/weights/safetensors_layout.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
 #include "tests/support/pipeline/whole_state.h"

@@ -15,7 +15,6 @@
 #include "core/data/data_sets.h"
 #include "core/model/catalog.h"
 #include "core/model/description.h"
-#include "core/model/stage_drop.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"

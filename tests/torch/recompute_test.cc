@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/tensor_memory.h"
-#include "core/job/spec/precision.h"
+#include "core/base/tensor.h"
+#include "core/job/spec/job_spec.h"
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/torch/in_process_pipeline.h"

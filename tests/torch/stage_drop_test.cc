@@ -1,6 +1,5 @@
 // Blocks that are left out, of a whole job or of single micro-batches.
-#include "core/model/stage_drop.h"
-
+#include "core/model/description.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"
 #include "tests/torch/plain_models.h"

@@ -7,7 +7,7 @@
 #include "absl/hash/hash.h"
 #include "absl/time/clock.h"
 #include "core/base/errors.h"
-#include "core/base/tensor_memory.h"
+#include "core/base/tensor.h"
 #include "core/data/data_sets.h"
 #include "core/job/job_model.h"
 #include "core/model/description.h"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/base/errors.h"
-#include "core/job/spec/precision.h"
+#include "core/job/spec/job_spec.h"
 #include "core/obs/log.h"
 #include "core/optim/optimizer.h"
 #include "worker/control/run_order.h"

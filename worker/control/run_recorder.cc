@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/tensor_memory.h"
-#include "core/base/utf8.h"
+#include "core/base/tensor.h"
+#include "core/base/text.h"
 #include "core/obs/log.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"

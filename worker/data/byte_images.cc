@@ -8,10 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "core/base/check.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/os/read_access.h"
 #include "core/transfer/checksum.h"
 
@@ -127,8 +125,7 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check) {
   PACELINE_ASSIGN_OR_RETURN(idx.shape, ReadShape(file.get(), path));
   const int64_t need = NumElements(idx.shape);
   if (need < 0) {
-    return Refuse(path, "impossible size [", absl::StrJoin(idx.shape, ", "),
-                  "]");
+    return Refuse(path, "impossible size ", ShapeText(idx.shape));
   }
   PACELINE_RETURN_IF_ERROR(check(idx));
   PACELINE_ASSIGN_OR_RETURN(idx.values, ReadValues(file.get(), path, need));
@@ -170,10 +167,9 @@ absl::Status CheckImages(const ByteImageOptions& options,
   const absl::Span<const int64_t> sample =
       absl::MakeConstSpan(images.shape).subspan(1);
   if (!FitsSample(sample, options.shape)) {
-    return InvalidArgument(images.path, ": holds samples of shape [",
-                           absl::StrJoin(sample, ", "),
-                           "], the job's data.shape is [",
-                           absl::StrJoin(options.shape, ", "), "]");
+    return InvalidArgument(images.path, ": holds samples of shape ",
+                           ShapeText(sample), ", the job's data.shape is ",
+                           ShapeText(options.shape));
   }
   if (images.shape[0] > kMostSamplesOfASplit) {
     return InvalidArgument(images.path, ": says that it has ", images.shape[0],

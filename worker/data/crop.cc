@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {

@@ -1,7 +1,6 @@
 #include "worker/pipeline/mailbox.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 
 namespace paceline {

@@ -4,12 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"
 #include "core/obs/log.h"
-#include "core/weights/predictions.h"
+#include "core/weights/safetensors_layout.h"
 
 namespace paceline {
 
@@ -41,11 +39,9 @@ absl::Status Predictions::Add(const BatchInfo& batch, int64_t first,
       fits ? Shape(outputs.shape.begin() + 1, outputs.shape.end()) : Shape();
   if (!fits || (samples_ > 0 && sample != sample_)) {
     return InvalidArgument(
-        "predictions of shape [", absl::StrJoin(outputs.shape, ", "),
-        "] with labels [", absl::StrJoin(labels.shape, ", "), "]",
-        samples_ > 0 ? absl::StrCat(" after samples of [",
-                                    absl::StrJoin(sample_, ", "), "]")
-                     : "");
+        "predictions of shape ", ShapeText(outputs.shape), " with labels ",
+        ShapeText(labels.shape),
+        samples_ > 0 ? " after samples of " + ShapeText(sample_) : "");
   }
   sample_ = sample;
   samples_ += outputs.shape.front();

@@ -1,6 +1,6 @@
 // The results of an inference job: what its last stage, or a replica of it,
-// gives, as the tensors of core/weights/predictions.h; and their upload, while
-// more of them are made.
+// gives, as the tensors of core/weights/safetensors_layout.h; and their upload,
+// while more of them are made.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "core/base/tensor.h"
 #include "core/data/batch.h"
-#include "core/os/cancel_token.h"
 #include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/schedule/route.h"

@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "core/base/check.h"
 #include "core/base/errors.h"
 
 namespace paceline {

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"
 #include "core/optim/optimizer.h"
@@ -19,8 +17,7 @@ namespace paceline {
 namespace {
 
 std::string Describe(const Tensor& tensor) {
-  return absl::StrCat(std::string(DTypeName(tensor.dtype)), "[",
-                      absl::StrJoin(tensor.shape, ", "), "]");
+  return absl::StrCat(DTypeName(tensor.dtype), ShapeText(tensor.shape));
 }
 
 absl::Status CheckTokens(absl::Span<const int64_t> tokens, int64_t vocabulary) {

@@ -15,7 +15,6 @@
 #include "core/base/tensor.h"
 #include "core/data/batch.h"
 #include "core/job/spec/job_spec.h"
-#include "core/job/spec/precision.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
 #include "core/plan/plan.h"

@@ -4,7 +4,6 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"

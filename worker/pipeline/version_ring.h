@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 
 namespace paceline {

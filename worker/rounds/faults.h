@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/base/tensor.h"
-#include "core/job/spec/fault_plan.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/obs/log.h"
 #include "core/schedule/schedule.h"
 #include "worker/rounds/parts/round_part.h"

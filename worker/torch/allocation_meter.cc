@@ -7,7 +7,7 @@
 #include "c10/core/Allocator.h"
 #include "c10/core/CPUAllocator.h"
 #include "c10/util/ThreadLocalDebugInfo.h"
-#include "core/base/tensor_memory.h"
+#include "core/base/tensor.h"
 
 namespace paceline {
 

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/model/description.h"
 #include "core/model/initialize.h"
-#include "core/model/stage_drop.h"
 #include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 

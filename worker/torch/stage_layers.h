@@ -1,6 +1,6 @@
 // A stage's layers in training: forward, and backward layer by layer, with
 // everything kept between them or computed once more
-// (core/job/spec/recompute.h).
+// (core/job/spec/job_spec.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "ATen/ATen.h"
 #include "core/base/tensor.h"
-#include "core/job/spec/recompute.h"
+#include "core/job/spec/job_spec.h"
 #include "worker/pipeline/stage_engine.h"
 #include "worker/torch/operations/computations.h"
 #include "worker/torch/split_backward.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "torch/torch.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/cluster/registration.h"
 #include "core/obs/log.h"

@@ -8,8 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/errors.h"
-#include "core/os/cancel_token.h"
+#include "core/os/steady_wait.h"
 #include "core/rpc/listener.h"
+#include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/profile/profiler.h"

@@ -20,7 +20,7 @@
 #include "core/model/description.h"
 #include "core/os/files.h"
 #include "core/rpc/convert/job_convert.h"
-#include "core/weights/adapters.h"
+#include "core/weights/derived.h"
 
 namespace paceline {
 namespace {

@@ -23,7 +23,7 @@
 #include "core/plan/memory.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/transfer/checksum.h"
-#include "core/weights/pruning.h"
+#include "core/weights/derived.h"
 
 namespace paceline {
 namespace {

@@ -28,8 +28,8 @@
 #include "absl/strings/str_split.h"
 #include "client/files/whole_file.h"
 #include "client/values/text.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/os/files.h"
 #include "core/trust/secret.h"
 

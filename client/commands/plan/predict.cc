@@ -12,9 +12,9 @@
 #include "client/commands/plan/profile.h"
 #include "client/files/whole_file.h"
 #include "client/values/text.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
-#include "core/job/spec/precision.h"
+#include "core/base/text.h"
+#include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 
 namespace paceline {

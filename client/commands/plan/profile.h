@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "client/commands/command.h"
 #include "client/rpc/control_client.h"
-#include "core/job/made_with.h"
+#include "core/job/job_model.h"
 #include "core/job/spec/job_spec.h"
 #include "core/plan/plan.h"
 #include "core/weights/safetensors_layout.h"

@@ -1,9 +1,14 @@
 #include "core/job/spec/job_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace paceline {
 namespace {
@@ -88,6 +93,124 @@ std::string DidYouMean(const std::string& word,
     }
   }
   return best;
+}
+
+std::string MeantText(const std::string& word,
+                      const std::vector<std::string>& known) {
+  const std::string meant = DidYouMean(word, known);
+  return meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?");
+}
+
+bool SpecProblems::Whole(const char* path, int64_t value, int64_t low,
+                         int64_t high) {
+  if (value >= low && value <= high) return true;
+  Add(path, "must be a whole number from ", low, " to ", high, ", got ", value);
+  return false;
+}
+
+bool SpecProblems::Number(const char* path, double value, bool good,
+                          const char* range) {
+  if (good && std::isfinite(value)) return true;
+  Add(path, "must be ", range, ", got ", value);
+  return false;
+}
+
+bool SpecProblems::OneOf(const char* path, const char* what,
+                         const std::string& word,
+                         const std::vector<std::string>& known) {
+  if (std::ranges::find(known, word) != known.end()) return true;
+  const std::string choices = absl::StrJoin(known, ", ");
+  if (word.empty()) {
+    Add(path, "names no ", what, "; choose one of: ", choices);
+    return false;
+  }
+  Add(path, "unknown ", what, " '", word, "'", MeantText(word, known),
+      "; choose one of: ", choices);
+  return false;
+}
+
+// Daemons run in folders of their own: a relative path would mean another
+// place on each of them.
+bool SpecProblems::AbsolutePath(const char* path, const std::string& file,
+                                const char* readers) {
+  if (file.empty() || file.front() == '/') return true;
+  Add(path, "must be an absolute path, at which ", readers, " finds it; got '",
+      absl::CHexEscape(file), "'");
+  return false;
+}
+
+void SpecProblems::Shares(const char* path, const std::vector<double>& shares,
+                          size_t workers) {
+  constexpr double kLeastShare = 1e-9, kGreatestShare = 1e9;
+  const bool positive = std::ranges::all_of(shares, [](double share) {
+    return share >= kLeastShare && share < kGreatestShare;
+  });
+  if (positive && shares.size() == workers) return;
+  Add(path, "must be a positive number, ", kLeastShare, " to ", kGreatestShare,
+      ", for each of the ", workers, " workers, got ",
+      absl::StrJoin(shares, ","));
+}
+
+std::vector<SpecProblem> SpecProblems::Take() { return std::move(problems_); }
+
+std::optional<Recompute> FindRecompute(absl::string_view name) {
+  if (name == "none") return Recompute{};
+  if (name == "stage") return Recompute{true, kWholeStage};
+  int every = 0;
+  // Only digits: SimpleAtoi would take a sign and blanks.
+  if (!absl::ConsumePrefix(&name, "every-") || name.empty() ||
+      name.find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(name, &every) || every < 1 ||
+      every > kMostLayersASegment) {
+    return std::nullopt;
+  }
+  return Recompute{true, every};
+}
+
+std::vector<std::pair<int, int>> SegmentsOf(const Recompute& recompute,
+                                            int layers) {
+  const bool whole = !recompute.recomputes || recompute.every == kWholeStage;
+  const int step = whole ? layers : std::min(recompute.every, layers);
+  std::vector<std::pair<int, int>> segments;
+  for (int first = 0; first < layers; first += step) {
+    segments.emplace_back(first, std::min(first + step, layers));
+  }
+  return segments;
+}
+
+FaultPlan::FaultPlan(const std::vector<FaultSpec>& specs,
+                     absl::string_view worker, bool began_with_the_job) {
+  for (const FaultSpec& fault : specs) {
+    if (fault.worker != worker) continue;
+    if (fault.kind == "kill" && !began_with_the_job) continue;
+    faults_.push_back(fault);
+  }
+}
+
+StepFaults FaultPlan::At(int64_t step) const {
+  StepFaults now;
+  for (const FaultSpec& fault : faults_) {
+    if (step < fault.step ||
+        (fault.steps > 0 && step - fault.step >= fault.steps)) {
+      continue;
+    }
+    if (fault.kind == "kill" && fault.phase == "computing") now.kill = true;
+    if (fault.kind == "hang") now.hang += absl::Seconds(fault.seconds);
+    if (fault.kind == "delay") now.delay += absl::Seconds(fault.seconds);
+    if (fault.kind == "label-flip") now.label_flip = true;
+    if (fault.kind == "sign-flip") now.sign_flip = fault.scale;
+    if (fault.kind == "gaussian") now.gaussian = fault.scale;
+    if (fault.kind == "nan") now.nan = true;
+    if (fault.kind == "bit-flip") now.bit_flip = true;
+    if (fault.kind == "duplicate") now.duplicate = true;
+  }
+  return now;
+}
+
+bool FaultPlan::KillsServer(int64_t step, absl::string_view phase) const {
+  return std::ranges::any_of(faults_, [step, phase](const FaultSpec& fault) {
+    return fault.kind == "kill" && fault.phase == phase && step >= fault.step;
+  });
 }
 
 }  // namespace paceline

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "core/base/tensor.h"
 
 namespace paceline {
@@ -18,6 +17,8 @@ struct Parameter {
   DType dtype = DType::kF32;  // buffers may have another
   bool frozen = false;        // a weight that this job leaves as it is
 
+  // Forwards change it, as running statistics.
+  bool is_buffer() const { return !trainable && !frozen; }
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 

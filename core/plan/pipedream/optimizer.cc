@@ -11,9 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/base/check.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/plan/memory.h"
 #include "core/plan/why.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 namespace {

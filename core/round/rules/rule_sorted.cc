@@ -2,9 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
-#include "core/base/counted.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/round/rules/rule_kinds.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 #include "core/data/data_sets.h"
 #include "core/model/catalog.h"
 #include "core/rpc/convert/mirror.h"

@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/base/dtype.h"
 #include "core/base/ids.h"
+#include "core/base/tensor.h"
 #include "core/cluster/eviction.h"
+#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/job/spec/script_model.h"
 #include "core/optim/step_gate.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "benchmark/benchmark.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "worker/torch/engine.h"
 
 namespace paceline {

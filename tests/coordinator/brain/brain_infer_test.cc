@@ -5,7 +5,7 @@
 #include "coordinator/brain.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/rpc/convert/report_convert.h"
-#include "core/weights/predictions.h"
+#include "core/weights/safetensors_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/mesh.h"

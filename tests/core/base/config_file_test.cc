@@ -1,7 +1,6 @@
-#include "core/os/config_file.h"
-
 #include <sys/stat.h>
 
+#include "core/os/daemon_process.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
 

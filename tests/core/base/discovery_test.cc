@@ -1,5 +1,4 @@
-#include "core/os/discovery.h"
-
+#include "core/os/host_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <thread>
 
-#include "core/os/byte_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/says.h"

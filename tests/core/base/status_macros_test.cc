@@ -2,7 +2,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "gtest/gtest.h"
 

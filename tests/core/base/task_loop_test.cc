@@ -1,4 +1,3 @@
-#include "core/os/task_loop.h"
 
 #include <pthread.h>
 

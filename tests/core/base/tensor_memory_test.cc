@@ -1,4 +1,3 @@
-#include "core/base/tensor_memory.h"
 
 #include <cstdint>
 #include <thread>

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/base/dtype.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -1,8 +1,7 @@
-#include "core/base/utf8.h"
-
 #include <string>
 
 #include "absl/strings/match.h"
+#include "core/base/text.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

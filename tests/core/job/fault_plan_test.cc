@@ -1,5 +1,4 @@
-#include "core/job/spec/fault_plan.h"
-
+#include "core/job/spec/job_spec.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -1,4 +1,3 @@
-#include "core/job/made_with.h"
 
 #include <set>
 #include <tuple>

@@ -1,8 +1,7 @@
-#include "core/job/spec/recompute.h"
-
 #include <utility>
 #include <vector>
 
+#include "core/job/spec/job_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,11 +1,10 @@
-#include "core/model/fine_tuning.h"
-
 #include <set>
 
 #include "core/model/catalog.h"
+#include "core/model/description.h"
 #include "core/model/initialize.h"
 #include "core/model/operation.h"
-#include "core/weights/adapters.h"
+#include "core/weights/derived.h"
 #include "core/weights/load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

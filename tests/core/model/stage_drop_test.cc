@@ -1,11 +1,10 @@
-#include "core/model/stage_drop.h"
-
 #include <set>
 
 #include "core/job/aggregation.h"
 #include "core/job/job_check.h"
 #include "core/job/job_model.h"
 #include "core/model/catalog.h"
+#include "core/model/description.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_changes.h"

@@ -1,9 +1,8 @@
-#include "core/obs/repeats.h"
-
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/obs/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/schedule/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/support/schedule_builder.h"

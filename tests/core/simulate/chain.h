@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/simulate/simulation.h"
 
 namespace paceline {

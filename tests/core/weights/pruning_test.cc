@@ -1,11 +1,10 @@
-#include "core/weights/pruning.h"
-
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/job/job_model.h"
 #include "core/model/catalog.h"
+#include "core/weights/derived.h"
 #include "core/weights/load.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/data/data_sets.h"

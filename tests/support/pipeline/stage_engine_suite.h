@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/data/data_sets.h"
-#include "core/optim/state_layout.h"
 #include "core/transfer/checksum.h"
+#include "core/weights/safetensors_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/pipeline/whole_state.h"

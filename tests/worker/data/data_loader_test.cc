@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "core/base/tensor_memory.h"
+#include "core/base/tensor.h"
 #include "core/os/thread.h"
 #include "gtest/gtest.h"
 #include "tests/worker/control/synthetic_job.h"

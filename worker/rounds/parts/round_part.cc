@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/tensor.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/transfer/checksum.h"

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/random.h"
 
 namespace paceline {

@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "core/base/tensor_memory.h"
+#include "core/base/tensor.h"
 
 namespace paceline {
 

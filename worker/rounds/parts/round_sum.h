@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "core/os/task_loop.h"
+#include "core/os/thread.h"
 #include "core/round/round_member.h"
 #include "core/round/rules/rule.h"
 #include "core/round/rules/rule_traits.h"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "ATen/ATen.h"
-#include "core/job/spec/precision.h"
+#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/rpc/convert/round_convert.h"
 #include "paceline/v1/round.pb.h"

@@ -9,7 +9,6 @@
 
 #include "absl/types/span.h"
 #include "core/base/tensor.h"
-#include "core/base/tensor_memory.h"
 #include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"

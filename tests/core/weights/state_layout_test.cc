@@ -1,7 +1,6 @@
-#include "core/optim/state_layout.h"
-
 #include <string>
 
+#include "core/weights/safetensors_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "core/weights/pruning.h"
+#include "core/weights/derived.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "core/base/check.h"
 #include "core/base/errors.h"
 #include "core/model/catalog.h"
 #include "core/model/operation.h"
@@ -29,8 +29,8 @@ int32_t StepOf(int32_t units) {
 
 // The operation of `layer` that owns `parameter`.
 const Operation& OwnerOf(const Layer& layer, const Parameter& parameter) {
-  const auto owner = std::find_if(
-      layer.operations.begin(), layer.operations.end(),
+  const auto owner = std::ranges::find_if(
+      layer.operations,
       [&](const Operation& each) { return Owns(each, parameter); });
   PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
   return *owner;
@@ -161,6 +161,37 @@ Candidate CandidateOf(std::vector<double> scores) {
   return candidate;
 }
 
+// PEFT wraps a torch.nn.MultiheadAttention as a whole, whose first map has no
+// module of its own, and then the second inside.
+std::string PeftName(const Operation& operation, const LinearMap& map) {
+  if (operation.kind != "multihead_attention") return map.name;
+  return absl::StrCat(operation.name, absl::EndsWith(map.name, ".out_proj")
+                                          ? ".base_layer.out_proj"
+                                          : "");
+}
+
+// W + scale B A, the sums in double.
+Tensor Merged(const AdaptedMap& map, const Tensor& weight, const Tensor& in,
+              const Tensor& out) {
+  Tensor merged = Tensor::Allocate(weight.dtype, weight.shape);
+  const absl::Span<const float> w = weight.As<float>(), a = in.As<float>(),
+                                b = out.As<float>();
+  const absl::Span<float> to = merged.As<float>();
+  const int64_t rank = in.shape[0], width = in.shape[1], rows = out.shape[0];
+  for (int64_t i = 0; i < rows; ++i) {
+    std::vector<double> row(width);
+    for (int64_t r = 0; r < rank; ++r) {
+      const double factor = b[i * rank + r];
+      for (int64_t j = 0; j < width; ++j) row[j] += factor * a[r * width + j];
+    }
+    for (int64_t j = 0; j < width; ++j) {
+      const int64_t at = map.in_first ? j * rows + i : i * width + j;
+      to[at] = static_cast<float>(w[at] + map.scale * row[j]);
+    }
+  }
+  return merged;
+}
+
 }  // namespace
 
 absl::Status CheckPrunable(const ModelSpec& spec, double target) {
@@ -264,14 +295,11 @@ absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
   ModelSpec smaller = spec;
   smaller.sizes = pruned.model.sizes;
   while (FlopsOf(pruned.model) > target * whole) {
-    const auto next =
-        std::min_element(candidates.begin(), candidates.end(),
-                         [](const Candidate& a, const Candidate& b) {
-                           if (a.CanShrink() != b.CanShrink()) {
-                             return a.CanShrink();
-                           }
-                           return a.CanShrink() && a.Score() < b.Score();
-                         });
+    const auto next = std::ranges::min_element(
+        candidates, [](const Candidate& a, const Candidate& b) {
+          if (a.CanShrink() != b.CanShrink()) return a.CanShrink();
+          return a.CanShrink() && a.Score() < b.Score();
+        });
     if (!next->CanShrink()) {
       return InvalidArgument("nothing would be left of ", spec.name,
                              ": with an eighth of each "
@@ -289,10 +317,74 @@ absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
     std::vector<int32_t> kept(
         candidates[i].order.begin() + candidates[i].removed,
         candidates[i].order.end());
-    std::sort(kept.begin(), kept.end());
+    std::ranges::sort(kept);
     pruned.weights = WithUnits(groups[i], kept, std::move(pruned.weights));
   }
   return pruned;
+}
+
+std::vector<AdaptedMap> AdaptedMapsOf(const ModelDescription& model) {
+  std::vector<AdaptedMap> maps;
+  for (const Layer& layer : model.layers) {
+    for (const Operation& operation : layer.operations) {
+      const auto& [beside, rank, scale] = operation.adapters;
+      std::vector<Parameter> own;
+      std::ranges::copy_if(layer.parameters, std::back_inserter(own),
+                           [&](const Parameter& parameter) {
+                             return Owns(operation, parameter);
+                           });
+      for (const LinearMap& map : LinearMapsOf(operation, own)) {
+        if (std::ranges::find(beside, map.weight) == beside.end()) {
+          continue;
+        }
+        maps.push_back({PeftName(operation, map), own[map.weight].name,
+                        absl::StrCat(map.name, kAdapterIn),
+                        absl::StrCat(map.name, kAdapterOut), map.in_first,
+                        scale});
+      }
+    }
+  }
+  return maps;
+}
+
+absl::StatusOr<std::vector<NamedTensor>> MergeAdapters(
+    const ModelDescription& model, std::vector<NamedTensor> weights) {
+  std::map<std::string, Tensor*> by_name;
+  for (NamedTensor& each : weights) by_name[each.name] = &each.tensor;
+  for (const AdaptedMap& map : AdaptedMapsOf(model)) {
+    for (const std::string& name : {map.weight, map.in, map.out}) {
+      if (by_name.contains(name)) continue;
+      return InvalidArgument("there is no tensor ", name);
+    }
+    Tensor& weight = *by_name[map.weight];
+    weight = Merged(map, weight, *by_name[map.in], *by_name[map.out]);
+  }
+  std::erase_if(weights, [](const NamedTensor& each) {
+    return IsOfAdapter({each.name, each.tensor.shape});
+  });
+  return weights;
+}
+
+std::vector<NamedTensor> PeftTensors(const ModelDescription& model,
+                                     const std::vector<NamedTensor>& weights) {
+  constexpr char kModel[] = "base_model.model.";
+  std::map<std::string, std::string> names;
+  for (const Layer& layer : model.layers) {
+    for (const Parameter& parameter : layer.parameters) {
+      if (parameter.trainable) names[parameter.name] = parameter.name;
+    }
+  }
+  for (const AdaptedMap& map : AdaptedMapsOf(model)) {
+    names[map.in] = absl::StrCat(map.peft_name, kAdapterIn);
+    names[map.out] = absl::StrCat(map.peft_name, kAdapterOut);
+  }
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& each : weights) {
+    const auto name = names.find(each.name);
+    if (name == names.end()) continue;
+    tensors.push_back({absl::StrCat(kModel, name->second), each.tensor});
+  }
+  return tensors;
 }
 
 }  // namespace paceline

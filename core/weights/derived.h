@@ -1,5 +1,8 @@
+// Weights that are made of a job's: pruned ones, and those with adapters as
+// other programs take them.  Pure.
+//
 // Structured pruning: units that matter little leave a model, which is then one
-// of other sizes (model.sizes), and computes less.  Pure.
+// of other sizes (model.sizes), and computes less.
 #pragma once
 
 #include <cstdint>
@@ -87,5 +90,30 @@ absl::StatusOr<PrunedModel> Prune(const ModelSpec& spec, const Shape& input,
                                   int32_t classes,
                                   const std::vector<NamedTensor>& weights,
                                   UnitScores scores, double target);
+
+// --- adapters (model.lora): alone, or merged into the weights beside them ---
+
+// A linear map with an adapter beside it: names of modules and parameters.
+struct AdaptedMap {
+  std::string peft_name;  // the module, as Hugging Face's PEFT wraps it
+  std::string weight;
+  std::string in;         // A [rank, in]
+  std::string out;        // B [out, rank]
+  bool in_first = false;  // the weight is [in, out]
+  double scale = 0;
+};
+
+// In layer order; empty: the model has no adapters.
+std::vector<AdaptedMap> AdaptedMapsOf(const ModelDescription& model);
+
+// `weights` without adapters: of each map W + scale B A takes the place of W.
+// Errors: InvalidArgument  not all of the model's tensors of the maps are there
+absl::StatusOr<std::vector<NamedTensor>> MergeAdapters(
+    const ModelDescription& model, std::vector<NamedTensor> weights);
+
+// Those of `weights` that trained, adapters and class head, in the names that
+// PEFT gives them in adapter_model.safetensors.
+std::vector<NamedTensor> PeftTensors(const ModelDescription& model,
+                                     const std::vector<NamedTensor>& weights);
 
 }  // namespace paceline

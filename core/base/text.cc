@@ -1,9 +1,11 @@
-#include "core/base/utf8.h"
+#include "core/base/text.h"
 
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace paceline {
 namespace {
@@ -23,6 +25,14 @@ std::string EscapedByte(char byte) {
 }
 
 }  // namespace
+
+std::string Counted(int64_t count, absl::string_view noun) {
+  if (count == 1) return absl::StrCat("1 ", noun);
+  if (absl::ConsumeSuffix(&noun, "y"))
+    return absl::StrCat(count, " ", noun, "ies");
+  const bool hisses = absl::EndsWith(noun, "s") || absl::EndsWith(noun, "ch");
+  return absl::StrCat(count, " ", noun, hisses ? "es" : "s");
+}
 
 size_t Utf8SequenceLength(absl::string_view text) {
   if (text.empty()) return 0;

@@ -1,13 +1,19 @@
-// Makes any text well-formed UTF-8, and finds control characters.  A string of
-// a proto must be so: the receiver cannot read a message with any other text.
+// Texts of messages: numbers with what they count; any text as well-formed
+// UTF-8, which a string of a proto must be: the receiver cannot read a message
+// with any other text.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
 namespace paceline {
+
+// "1 worker", "2 workers", "0 batches", "3 copies".
+//   noun  in the singular; its plural is a regular one
+std::string Counted(int64_t count, absl::string_view noun);
 
 // Bytes of the well-formed UTF-8 sequence that `text` starts with (RFC 3629,
 // section 4); 0 when it starts with none.
