@@ -237,9 +237,7 @@ bool ParseTimeout(const std::string& text, absl::Duration* timeout) {
 }
 
 void Table::AddRow(std::vector<std::string> cells) {
-  PACELINE_CHECK(
-      cells.size() == titles_.size(),
-      absl::StrCat("cells=", cells.size(), " columns=", titles_.size()));
+  PACELINE_CHECK_EQ(cells.size(), titles_.size());
   for (std::string& cell : cells) cell = Printable(cell);
   rows_.push_back(std::move(cells));
 }

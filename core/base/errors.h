@@ -66,10 +66,12 @@ PACELINE_ERROR(Cancelled)
 
 // Ends the process over a broken invariant: ours, never a peer's.  Not named
 // CHECK, which LibTorch defines.
-// PACELINE_CHECK(a == b, absl::StrCat("a=", a, " b=", b));
-#define PACELINE_CHECK(condition, what)                          \
-  do {                                                           \
-    if (!(condition)) {                                          \
-      ::paceline::Panic(__FILE__, __LINE__, #condition, (what)); \
-    }                                                            \
+// PACELINE_CHECK(a < b, "a=", a, " b=", b);
+#define PACELINE_CHECK(condition, ...)                  \
+  do {                                                  \
+    if (!(condition)) {                                 \
+      ::paceline::Panic(__FILE__, __LINE__, #condition, \
+                        absl::StrCat(__VA_ARGS__));     \
+    }                                                   \
   } while (false)
+#define PACELINE_CHECK_EQ(a, b) PACELINE_CHECK((a) == (b), (a), " and ", (b))

@@ -87,7 +87,7 @@ Tensor Tensor::Zeros(DType dtype, Shape shape) {
 Tensor Tensor::Allocate(DType dtype, Shape shape) {
   constexpr std::align_val_t kAlignment{64};
   Tensor tensor{dtype, std::move(shape), nullptr};
-  PACELINE_CHECK(tensor.bytes() >= 0, absl::StrCat("bytes=", tensor.bytes()));
+  PACELINE_CHECK(tensor.bytes() >= 0, "bytes=", tensor.bytes());
   const size_t bytes = std::max<int64_t>(tensor.bytes(), 1);
   tensor.data = std::shared_ptr<uint8_t>(
       static_cast<uint8_t*>(::operator new(bytes, kAlignment)),

@@ -58,11 +58,11 @@ BatchWalk::BatchWalk(const TrainSpec& train, int64_t train_samples,
                                : CeilDivide(test_samples, train.micro_batch)),
       step_(total_steps_ > 0 ? first_step : 0) {
   PACELINE_CHECK(train_samples > 0 && test_samples >= 0,
-                 absl::StrCat("train_samples=", train_samples,
-                              " test_samples=", test_samples));
+                 "train_samples=", train_samples,
+                 " test_samples=", test_samples);
   const int64_t last = total_steps_ > 0 ? total_steps_ : total_micro_batches_;
   PACELINE_CHECK(first_step >= 0 && first_step <= last,
-                 absl::StrCat("first_step=", first_step, " of=", last));
+                 "first_step=", first_step, " of=", last);
   if (total_steps_ == 0) {
     ordinal_ = first_step;
     const int64_t done = first_step * train.micro_batch;
@@ -90,8 +90,8 @@ bool BatchWalk::EvaluationIsDue(int64_t steps) const {
 }
 
 WalkBatch BatchWalk::Training(int64_t step) const {
-  PACELINE_CHECK(step >= 0 && step < total_steps_,
-                 absl::StrCat("step=", step, " of=", total_steps_));
+  PACELINE_CHECK(step >= 0 && step < total_steps_, "step=", step,
+                 " of=", total_steps_);
   const bool evaluation = EvaluationIsDue(step + 1);
   const int64_t first = step % steps_per_epoch_ * train_.batch;
   WalkBatch batch = BatchOf(BatchPhase::kTrain, step,
@@ -190,15 +190,14 @@ std::vector<std::string> WalkNotes(const TrainSpec& train, int64_t samples,
 
 int64_t MicroBatchSamples(const BatchInfo& batch, int64_t micro_batch_size,
                           int micro_batch) {
-  PACELINE_CHECK(
-      micro_batch >= 0 && micro_batch < batch.micro_batches,
-      absl::StrCat("micro_batch=", micro_batch, " of=", batch.micro_batches));
+  PACELINE_CHECK(micro_batch >= 0 && micro_batch < batch.micro_batches,
+                 "micro_batch=", micro_batch, " of=", batch.micro_batches);
   return std::min(micro_batch_size,
                   batch.samples - micro_batch * micro_batch_size);
 }
 
 std::vector<int32_t> SampleOrder(int64_t seed, int64_t epoch, int64_t samples) {
-  PACELINE_CHECK(samples >= 0, absl::StrCat("samples=", samples));
+  PACELINE_CHECK(samples >= 0, "samples=", samples);
   std::vector<int32_t> order(samples);
   FillSampleOrder(seed, epoch, absl::MakeSpan(order));
   return order;
@@ -206,7 +205,7 @@ std::vector<int32_t> SampleOrder(int64_t seed, int64_t epoch, int64_t samples) {
 
 void FillSampleOrder(int64_t seed, int64_t epoch, absl::Span<int32_t> order) {
   PACELINE_CHECK(std::ssize(order) <= std::numeric_limits<int32_t>::max(),
-                 absl::StrCat("samples=", order.size()));
+                 "samples=", order.size());
   std::iota(order.begin(), order.end(), 0);
   SplitMix64 random(MixSeed({kOrderStream, static_cast<uint64_t>(seed),
                              static_cast<uint64_t>(epoch)}));

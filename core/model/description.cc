@@ -242,8 +242,8 @@ std::vector<SharedParameter> SharedParameters(const ModelDescription& model,
     const int index = static_cast<int>(i);
     for (const Parameter& parameter : layer.borrowed) {
       const auto owner = owners.find(parameter.name);
-      PACELINE_CHECK(owner != owners.end(),
-                     absl::StrCat(layer.name, " borrows ", parameter.name));
+      PACELINE_CHECK(owner != owners.end(), layer.name, " borrows ",
+                     parameter.name);
       if (parameter.frozen && !frozen_too) continue;
       shared.push_back({parameter.name, parameter.shape, owner->second, index});
     }

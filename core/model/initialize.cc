@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/model/operation.h"
@@ -174,9 +173,9 @@ size_t Find(const std::vector<Parameter>& parameters, const std::string& name) {
 
 void InitializeLayer(const Layer& layer, int64_t seed, int index,
                      absl::Span<const absl::Span<float>> parameters) {
-  PACELINE_CHECK(parameters.size() == layer.parameters.size(),
-                 absl::StrCat(layer.name, ": got ", parameters.size(),
-                              ", need ", layer.parameters.size()));
+  PACELINE_CHECK(parameters.size() == layer.parameters.size(), layer.name,
+                 ": got ", parameters.size(), ", need ",
+                 layer.parameters.size());
   SplitMix64 random(MixSeed({kInitialStream, static_cast<uint64_t>(seed),
                              static_cast<uint64_t>(index)}));
   // Beside adapters a model begins with the values that it has without.
@@ -210,8 +209,7 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
 void InitializeBorrowed(const ModelDescription& model, int index, int64_t seed,
                         absl::Span<const absl::Span<float>> parameters) {
   const std::vector<Parameter>& borrowed = model.layers[index].borrowed;
-  PACELINE_CHECK(parameters.size() == borrowed.size(),
-                 absl::StrCat("got ", parameters.size()));
+  PACELINE_CHECK_EQ(parameters.size(), borrowed.size());
   for (const SharedParameter& shared :
        SharedParameters(model, /*frozen_too=*/true)) {
     if (shared.user != index) continue;

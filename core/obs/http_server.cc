@@ -490,13 +490,13 @@ HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {}
 HttpServer::~HttpServer() { Stop(); }
 
 void HttpServer::Get(const std::string& path, Handler handler) {
-  PACELINE_CHECK(!impl_->started, absl::StrCat("Get after Start: ", path));
+  PACELINE_CHECK(!impl_->started, "Get after Start: ", path);
   impl_->handlers[path] = std::move(handler);
 }
 
 void HttpServer::GetEvents(const std::string& path,
                            std::function<std::unique_ptr<EventSource>()> open) {
-  PACELINE_CHECK(!impl_->started, absl::StrCat("Get after Start: ", path));
+  PACELINE_CHECK(!impl_->started, "Get after Start: ", path);
   impl_->events[path] = std::move(open);
 }
 

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
@@ -40,10 +39,9 @@ struct DeclaredFamily {
 prometheus::Labels MakeLabels(const std::string& name,
                               const DeclaredFamily& family,
                               const LabelValues& values) {
-  PACELINE_CHECK(
-      values.size() == family.label_names.size(),
-      absl::StrCat("metric ", name, " has ", family.label_names.size(),
-                   " labels, got ", values.size(), " values"));
+  PACELINE_CHECK(values.size() == family.label_names.size(), "metric ", name,
+                 " has ", family.label_names.size(), " labels, got ",
+                 values.size(), " values");
   prometheus::Labels labels;
   for (size_t i = 0; i < values.size(); ++i) {
     labels.emplace(family.label_names[i], values[i]);
@@ -83,7 +81,7 @@ struct MetricsRegistry::Impl {
                std::vector<double> buckets = {}) {
     absl::MutexLock lock(&mutex);
     const auto [it, fresh] = families.try_emplace(name);
-    PACELINE_CHECK(fresh, absl::StrCat("metric ", name, " declared twice"));
+    PACELINE_CHECK(fresh, "metric ", name, " declared twice");
     it->second.label_names = std::move(labels);
     it->second.buckets = std::move(buckets);
     it->second.*pick = &builder.Name(name).Help(help).Register(registry);
@@ -92,8 +90,8 @@ struct MetricsRegistry::Impl {
   DeclaredFamily& Find(const std::string& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto it = families.find(name);
-    PACELINE_CHECK(it != families.end(),
-                   absl::StrCat("metric ", name, " was never declared"));
+    PACELINE_CHECK(it != families.end(), "metric ", name,
+                   " was never declared");
     return it->second;
   }
 
@@ -103,8 +101,8 @@ struct MetricsRegistry::Impl {
             prometheus::Family<Metric>* DeclaredFamily::*pick) {
     absl::MutexLock lock(&mutex);
     DeclaredFamily& family = Find(name);
-    PACELINE_CHECK(family.*pick != nullptr,
-                   absl::StrCat("metric ", name, " is of another type"));
+    PACELINE_CHECK(family.*pick != nullptr, "metric ", name,
+                   " is of another type");
     void*& series = family.series[values];
     if (series != nullptr) return series;
     const prometheus::Labels labels = MakeLabels(name, family, values);
@@ -139,9 +137,8 @@ void Histogram::ObserveMany(const std::vector<double>& counts,
   PACELINE_CHECK(impl_ != nullptr, "a histogram of no registry");
   auto* const histogram = static_cast<prometheus::Histogram*>(impl_);
   const size_t buckets = histogram->Collect().histogram.bucket.size();
-  PACELINE_CHECK(counts.size() == buckets,
-                 absl::StrCat("a histogram of ", buckets, " buckets, got ",
-                              counts.size(), " counts"));
+  PACELINE_CHECK(counts.size() == buckets, "a histogram of ", buckets,
+                 " buckets, got ", counts.size(), " counts");
   const auto good = [](double value) {
     return std::isfinite(value) && value >= 0;
   };
@@ -171,7 +168,7 @@ void MetricsRegistry::DeclareHistogram(const std::string& name,
                                        std::vector<double> buckets,
                                        std::vector<std::string> labels) {
   PACELINE_CHECK(std::ranges::is_sorted(buckets, std::less_equal<>()),
-                 absl::StrCat("buckets of ", name, " must ascend"));
+                 "buckets of ", name, " must ascend");
   impl_->Declare(prometheus::BuildHistogram(), &DeclaredFamily::histograms,
                  name, help, std::move(labels), std::move(buckets));
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 // This file is compiled with -O3 -fno-math-errno (CMakeLists.txt) so that its
@@ -112,15 +112,10 @@ void Apply(const OptimizerSpec& optimizer, const StepVerdict& verdict,
            const Values& values, absl::Span<const float> gradient,
            absl::Span<const absl::Span<float>> state) {
   PACELINE_CHECK(!verdict.skip, verdict.why);
-  PACELINE_CHECK(
-      gradient.size() == values.n,
-      absl::StrCat("gradient=", gradient.size(), " parameter=", values.n));
-  PACELINE_CHECK(
-      static_cast<int>(state.size()) == StateSlots(optimizer),
-      absl::StrCat("state=", state.size(), " need=", StateSlots(optimizer)));
+  PACELINE_CHECK_EQ(gradient.size(), values.n);
+  PACELINE_CHECK_EQ(std::ssize(state), StateSlots(optimizer));
   for (const absl::Span<float> slot : state) {
-    PACELINE_CHECK(slot.size() == values.n,
-                   absl::StrCat("slot=", slot.size(), " parameter=", values.n));
+    PACELINE_CHECK_EQ(slot.size(), values.n);
   }
   if (optimizer.name == "adamw") {
     AdamW<kInPlace>(ScalarsOf(optimizer, verdict), values, gradient.data(),
@@ -151,9 +146,7 @@ void ApplyUpdateTo(const OptimizerSpec& optimizer, const StepVerdict& verdict,
                    absl::Span<const float> before, absl::Span<float> parameter,
                    absl::Span<const float> gradient,
                    absl::Span<const absl::Span<float>> state) {
-  PACELINE_CHECK(
-      before.size() == parameter.size(),
-      absl::StrCat("before=", before.size(), " parameter=", parameter.size()));
+  PACELINE_CHECK_EQ(before.size(), parameter.size());
   Apply</*kInPlace=*/false>(optimizer, verdict,
                             {before.data(), parameter.data(), parameter.size()},
                             gradient, state);
@@ -182,8 +175,7 @@ double LearningRate(const LearningRateSpec& spec, int64_t step,
 }
 
 void AddTo(absl::Span<float> sum, absl::Span<const float> values) {
-  PACELINE_CHECK(sum.size() == values.size(),
-                 absl::StrCat("sum=", sum.size(), " values=", values.size()));
+  PACELINE_CHECK_EQ(sum.size(), values.size());
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
 }
 
@@ -220,9 +212,7 @@ float Kept(int folds) {
 }  // namespace
 
 void FoldStatistics(absl::Span<const float> seen, absl::Span<float> running) {
-  PACELINE_CHECK(
-      seen.size() == running.size(),
-      absl::StrCat("seen=", seen.size(), " running=", running.size()));
+  PACELINE_CHECK_EQ(seen.size(), running.size());
   for (size_t i = 0; i < running.size(); ++i) {
     running[i] =
         (1 - kBatchNormMomentum) * running[i] + kBatchNormMomentum * seen[i];
@@ -235,15 +225,13 @@ float StatisticsWeight(int micro_batch, int micro_batches) {
 
 void AddStatistics(absl::Span<const float> seen, float weight,
                    absl::Span<float> sum) {
-  PACELINE_CHECK(seen.size() == sum.size(),
-                 absl::StrCat("seen=", seen.size(), " sum=", sum.size()));
+  PACELINE_CHECK_EQ(seen.size(), sum.size());
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * seen[i];
 }
 
 void FoldSum(absl::Span<const float> sum, float weight, int micro_batches,
              absl::Span<float> running) {
-  PACELINE_CHECK(sum.size() == running.size(),
-                 absl::StrCat("sum=", sum.size(), " running=", running.size()));
+  PACELINE_CHECK_EQ(sum.size(), running.size());
   if (!(weight > 0)) return;
   const float kept = Kept(micro_batches);
   for (size_t i = 0; i < running.size(); ++i) {

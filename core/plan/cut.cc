@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 
@@ -156,8 +155,8 @@ SharedStages CutFurther(const PlanProblem& problem, const Placement& placement,
                         int stages) {
   PACELINE_CHECK(static_cast<size_t>(stages) >= placement.size() &&
                      static_cast<size_t>(stages) <= problem.layers.size(),
-                 absl::StrCat("stages=", stages, " holders=", placement.size(),
-                              " layers=", problem.layers.size()));
+                 "stages=", stages, " holders=", placement.size(),
+                 " layers=", problem.layers.size());
   std::vector<Pieces> pieces;
   for (const PlacedStage& stage : placement) {
     pieces.push_back(PiecesOf(problem, stage, 1));

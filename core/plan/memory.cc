@@ -180,9 +180,7 @@ int64_t EstimateBytes(const ModelDescription& model, const TrainSpec& train,
                       const std::vector<LayerRange>& ranges,
                       const std::vector<StageKeeps>& keeps,
                       Precision precision) {
-  PACELINE_CHECK(
-      ranges.size() == keeps.size(),
-      absl::StrCat("ranges=", ranges.size(), " keeps=", keeps.size()));
+  PACELINE_CHECK_EQ(ranges.size(), keeps.size());
   const Recompute recompute =
       FindRecompute(train.activation_checkpointing).value_or(Recompute());
   Bytes total;

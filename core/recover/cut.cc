@@ -15,8 +15,8 @@ std::string CutText(Cut cut) {
 }
 
 void Lineage::Add(const AttemptRow& row) {
-  PACELINE_CHECK(row.attempt > newest(),
-                 absl::StrCat("attempt ", row.attempt, " after ", newest()));
+  PACELINE_CHECK(row.attempt > newest(), "attempt ", row.attempt, " after ",
+                 newest());
   rows_.push_back(row);
 }
 

@@ -309,8 +309,7 @@ bool JobRecovery::Go(JobCause cause, std::string why,
     actions.push_back(row);
     return true;
   }
-  PACELINE_CHECK(false, absl::StrCat(JobCauseName(cause), " while ",
-                                     JobPhaseName(phase_)));
+  PACELINE_CHECK(false, JobCauseName(cause), " while ", JobPhaseName(phase_));
   return false;
 }
 

@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/schedule/schedule.h"
 
@@ -37,8 +36,8 @@ class AsynchronousOrder {
   // 0 <= stage < stages
   AsynchronousOrder(int stage, int stages)
       : warm_up_(WarmUp(stage, stages)), first_warm_up_(WarmUp(0, stages)) {
-    PACELINE_CHECK(stage >= 0 && stage < stages,
-                   absl::StrCat("stage=", stage, " stages=", stages));
+    PACELINE_CHECK(stage >= 0 && stage < stages, "stage=", stage,
+                   " stages=", stages);
   }
 
   // more: another micro-batch comes that has not gone forward here.  The stage

@@ -80,8 +80,8 @@ class ListScheduler {
         if (free_at > now) next = std::min(next, free_at);
       }
       PACELINE_CHECK(next != kNever || remaining_ == 0,
-                     absl::StrCat("the stages' orders deadlock with ",
-                                  remaining_, " computes left"));
+                     "the stages' orders deadlock with ", remaining_,
+                     " computes left");
       now = next;
     }
     return std::move(merged_);

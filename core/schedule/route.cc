@@ -6,7 +6,6 @@
 #include <limits>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -80,7 +79,7 @@ int64_t RouteTable::NextOf(int replica, int64_t from) const {
        ++micro_batch) {
     if (ReplicaOf(micro_batch) == replica) return micro_batch;
   }
-  PACELINE_CHECK(false, absl::StrCat("replica=", replica, " has no turn"));
+  PACELINE_CHECK(false, "replica=", replica, " has no turn");
 }
 
 int MostTurns(int replicas) { return std::max(64, 2 * replicas); }

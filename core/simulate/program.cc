@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/plan/stage_memory.h"
 #include "core/schedule/schedule.h"
@@ -116,9 +115,8 @@ class DryRunOfReplicas {
         best = w;
       }
     }
-    PACELINE_CHECK(best < workers_.size(),
-                   absl::StrCat("the replicas deadlock with ", remaining_,
-                                " computes left"));
+    PACELINE_CHECK(best < workers_.size(), "the replicas deadlock with ",
+                   remaining_, " computes left");
     Execute(best, backward_of(best));
     awake_.push_back(best);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -12,7 +11,7 @@ CreditLedger::CreditLedger(int bound, int64_t kept_bytes)
     : most_kept_bytes_(kept_bytes),
       window_(2 * bound),
       due_after_((bound + 1) / 2) {
-  PACELINE_CHECK(bound > 0 && bound < (1 << 24), absl::StrCat("bound=", bound));
+  PACELINE_CHECK(bound > 0 && bound < (1 << 24), "bound=", bound);
 }
 
 SequenceVerdict CreditLedger::Check(int64_t sequence) const {
@@ -29,8 +28,8 @@ void CreditLedger::OnReceived(int64_t bytes) {
 
 void CreditLedger::OnConsumed() {
   ++consumed_;
-  PACELINE_CHECK(consumed_ <= received_,
-                 absl::StrCat("consumed=", consumed_, " received=", received_));
+  PACELINE_CHECK(consumed_ <= received_, "consumed=", consumed_,
+                 " received=", received_);
 }
 
 std::optional<Credit> CreditLedger::TakeDue() {
@@ -51,9 +50,8 @@ int64_t ResendWindow::Reserve() {
 }
 
 void ResendWindow::Fill(int64_t sequence, EncodedFrame frame) {
-  PACELINE_CHECK(
-      sequence >= first_ && sequence < end(),
-      absl::StrCat("sequence=", sequence, " first=", first_, " end=", end()));
+  PACELINE_CHECK(sequence >= first_ && sequence < end(), "sequence=", sequence,
+                 " first=", first_, " end=", end());
   kept_[sequence - first_] = std::move(frame);
 }
 

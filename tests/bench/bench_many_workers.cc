@@ -74,7 +74,7 @@ std::string ReadFile(const std::string& path) {
 void Await(const std::string& what, const std::function<bool()>& is_so) {
   const Instant end = SteadyNow() + kPatience;
   while (!is_so()) {
-    PACELINE_CHECK(SteadyNow() < end, absl::StrCat(what, " did not come"));
+    PACELINE_CHECK(SteadyNow() < end, what, " did not come");
     absl::SleepFor(absl::Milliseconds(1));
   }
 }

@@ -95,7 +95,7 @@ class Program {
     } else if (words[0] == "again") {
       Again();
     } else {
-      PACELINE_CHECK(false, absl::StrCat("no such word: ", words[0]));
+      PACELINE_CHECK(false, "no such word: ", words[0]);
     }
     return true;
   }

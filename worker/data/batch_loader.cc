@@ -123,8 +123,8 @@ void BatchLoader::Prepare(const BatchInfo& batch,
   batches_.clear();
   for (const int micro_batch : micro_batches) {
     PACELINE_CHECK(micro_batch >= 0 && micro_batch < whole.info.micro_batches,
-                   absl::StrCat("micro_batch=", micro_batch,
-                                " of=", whole.info.micro_batches));
+                   "micro_batch=", micro_batch,
+                   " of=", whole.info.micro_batches);
     tasks_.push_back({whole, micro_batch});
   }
   remaining_ = std::ssize(micro_batches);

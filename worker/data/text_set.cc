@@ -38,11 +38,10 @@ void WritePair(absl::Span<const int64_t> source,
                absl::Span<const int64_t> target, absl::Span<int64_t> input,
                absl::Span<int64_t> labels) {
   const size_t block = labels.size();
-  PACELINE_CHECK(
-      input.size() == 2 * block && source.size() <= block &&
-          target.size() < block,
-      absl::StrCat("source=", source.size(), " target=", target.size(),
-                   " input=", input.size(), " labels=", block));
+  PACELINE_CHECK(input.size() == 2 * block && source.size() <= block &&
+                     target.size() < block,
+                 "source=", source.size(), " target=", target.size(),
+                 " input=", input.size(), " labels=", block);
   std::fill(input.begin(), input.end(), kPaddingToken);
   std::fill(labels.begin(), labels.end(), kNoLabel);
   std::copy(source.begin(), source.end(), input.begin());

@@ -1,12 +1,11 @@
 #include "worker/pipeline/mailbox.h"
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace paceline {
 
 void Mailbox::AddBoundary(FrameKind kind, int32_t boundary, int capacity) {
-  PACELINE_CHECK(capacity > 0, absl::StrCat("capacity=", capacity));
+  PACELINE_CHECK(capacity > 0, "capacity=", capacity);
   absl::MutexLock lock(&mutex_);
   bounds_[{kind, boundary}] = {capacity, 0};
 }

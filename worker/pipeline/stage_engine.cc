@@ -237,7 +237,7 @@ void StageEngine::MakeFlat(const EngineOptions& options) {
 // The view keeps the whole of it alive.
 Tensor StageEngine::FlatView(size_t offset, const Shape& shape) const {
   const int64_t end = static_cast<int64_t>(offset) + NumElements(shape);
-  PACELINE_CHECK(end <= flat_.shape[0], absl::StrCat("end=", end));
+  PACELINE_CHECK(end <= flat_.shape[0], "end=", end);
   return {DType::kF32, shape,
           std::shared_ptr<uint8_t>(flat_.data,
                                    flat_.data.get() + offset * sizeof(float))};

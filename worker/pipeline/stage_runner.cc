@@ -38,8 +38,8 @@ bool Contains(const std::vector<int>& values, int value) {
 template <typename Map>
 TensorList Take(Map& map, const typename Map::key_type& slot) {
   auto node = map.extract(slot);
-  PACELINE_CHECK(!node.empty(), absl::StrCat("stage=", slot.first,
-                                             " micro_batch=", slot.second));
+  PACELINE_CHECK(!node.empty(), "stage=", slot.first,
+                 " micro_batch=", slot.second);
   return std::move(node.mapped());
 }
 
@@ -52,8 +52,7 @@ StageRunner::StageRunner(StageRunnerOptions options, StageRunnerParts parts)
       own_stages_(OwnStages(options_)),
       ties_(options_.ties, stages_, parts_.engines, parts_.link),
       skips_(options_.skipped_in_row) {
-  PACELINE_CHECK(!own_stages_.empty(),
-                 absl::StrCat("worker=", options_.worker));
+  PACELINE_CHECK(!own_stages_.empty(), "worker=", options_.worker);
   if (options_.replicas.empty()) return;
   const int stage = own_stages_.front();
   if (options_.replicas[stage] == 1) return;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -55,7 +54,7 @@ class VersionRing {
   std::vector<Payload> Release(int64_t number) {
     Version* version = Find(number);
     PACELINE_CHECK(version != nullptr && version->users > 0,
-                   absl::StrCat("version=", number));
+                   "version=", number);
     --version->users;
     return LetGo();
   }
@@ -67,7 +66,7 @@ class VersionRing {
 
   // An update was made in place: the newest has the next number now.
   void Overwrite() {
-    PACELINE_CHECK(MayOverwrite(), absl::StrCat("newest=", newest()));
+    PACELINE_CHECK(MayOverwrite(), "newest=", newest());
     ++versions_.back().number;
   }
   // An update was made beside the newest.
@@ -79,7 +78,7 @@ class VersionRing {
   // The version exists.
   Payload& at(int64_t number) {
     Version* version = Find(number);
-    PACELINE_CHECK(version != nullptr, absl::StrCat("version=", number));
+    PACELINE_CHECK(version != nullptr, "version=", number);
     return version->payload;
   }
   Payload& newest_payload() { return versions_.back().payload; }

@@ -48,7 +48,7 @@ at::Tensor ToTorch(const Tensor& tensor) {
 Tensor FromTorch(const at::Tensor& tensor) {
   const DType dtype = FromTorch(tensor.scalar_type());
   PACELINE_CHECK(tensor.is_contiguous() && dtype != DType::kUnspecified,
-                 absl::StrCat("dtype=", c10::toString(tensor.scalar_type())));
+                 "dtype=", c10::toString(tensor.scalar_type()));
   const auto keep = std::make_shared<at::Tensor>(tensor);
   return {dtype,
           tensor.sizes().vec(),

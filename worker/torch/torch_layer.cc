@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
@@ -189,8 +188,7 @@ void TorchLayer::SetMovedBuffers(const std::vector<Tensor>& values) {
 }
 
 void TorchLayer::Bind(absl::Span<const at::Tensor> variables) {
-  PACELINE_CHECK(variables.size() == parameters_.size(),
-                 absl::StrCat("bound=", variables.size()));
+  PACELINE_CHECK_EQ(variables.size(), parameters_.size());
   for (Step& step : steps_) {
     for (size_t i = 0; i < step.at.size(); ++i) {
       step.parameters[i] = variables[step.at[i]];

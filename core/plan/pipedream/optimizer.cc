@@ -406,9 +406,8 @@ std::vector<RowStage> PipedreamSolver::Stages(int first, double most) const {
   int devices = levels_.devices;
   for (int from = first; from != last_; from = stages.back().last) {
     stages.push_back(Largest(from, devices, stages.empty(), most));
-    PACELINE_CHECK(stages.back().last != -1,
-                   absl::StrCat("no stage from state ", from, " to ", last_,
-                                " on ", devices, " devices in ", most, " s"));
+    PACELINE_CHECK(stages.back().last != -1, "no stage from state ", from,
+                   " to ", last_, " on ", devices, " devices in ", most, " s");
     devices = stages.back().rest;
   }
   // So far `rest` is a budget; set it to the devices used.

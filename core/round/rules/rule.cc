@@ -106,7 +106,7 @@ RuleVerdict AllUsed(absl::Span<const RulePart> parts) {
 void SetWeights(absl::Span<const RulePart> parts,
                 absl::Span<const double> weights, RuleVerdict& verdict) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  PACELINE_CHECK(sum > 0, absl::StrCat("sum of weights=", sum));
+  PACELINE_CHECK(sum > 0, "sum of weights=", sum);
   verdict.factors.assign(parts.size(), 0);
   verdict.used.clear();
   verdict.samples = 0;
@@ -146,8 +146,8 @@ void WeightedRule::Combine(absl::Span<const RulePart> parts,
                            absl::Span<float> result) const {
   PACELINE_CHECK(
       verdict.factors.size() == parts.size() && result.size() == end - begin,
-      absl::StrCat("factors=", verdict.factors.size(), " parts=", parts.size(),
-                   " result=", result.size(), " range=", end - begin));
+      "factors=", verdict.factors.size(), " parts=", parts.size(),
+      " result=", result.size(), " range=", end - begin);
   WeightedSum(parts, verdict.factors, begin, end, result);
 }
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 
 namespace paceline {
@@ -299,8 +298,7 @@ void MedianOfColumns(BlockRows& rows, float* median) {
 }
 
 void AverageWith(absl::Span<float> mine, absl::Span<const float> theirs) {
-  PACELINE_CHECK(mine.size() == theirs.size(),
-                 absl::StrCat("mine=", mine.size(), " theirs=", theirs.size()));
+  PACELINE_CHECK_EQ(mine.size(), theirs.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     const float sum = mine[i] + theirs[i];
     const float half = 0.5f * mine[i] + 0.5f * theirs[i];

@@ -18,8 +18,8 @@ void ForEachBlock(absl::Span<const RulePart> parts, const RuleVerdict& verdict,
                   WithBlock with_block) {
   PACELINE_CHECK(
       verdict.factors.size() == parts.size() && result.size() == end - begin,
-      absl::StrCat("factors=", verdict.factors.size(), " parts=", parts.size(),
-                   " result=", result.size(), " range=", end - begin));
+      "factors=", verdict.factors.size(), " parts=", parts.size(),
+      " result=", result.size(), " range=", end - begin);
   BlockRows rows(parts.size());
   for (size_t at = begin; at < end; at += kRuleBlock) {
     const size_t count = rows.Load(parts, verdict.factors, at, end);

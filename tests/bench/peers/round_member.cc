@@ -67,7 +67,7 @@ RoundTurn BenchMember::Await(RoundTurn::Kind kind) {
   auto turn = exchange_->AwaitTurn();
   PACELINE_CHECK(turn.ok(), turn.status().ToString());
   PACELINE_CHECK(turn->kind == kind,
-                 absl::StrCat("another turn: ", static_cast<int>(turn->kind)));
+                 "another turn: ", static_cast<int>(turn->kind));
   return *std::move(turn);
 }
 
@@ -88,16 +88,16 @@ void BenchMember::Reduce() {
 
   turn_ = Await(RoundTurn::Kind::kApply);
   exchange_->AwaitPartReleased();
-  PACELINE_CHECK(turn_.divisor == kSamples * members_,
-                 absl::StrCat("divisor ", turn_.divisor));
+  PACELINE_CHECK(turn_.divisor == kSamples * members_, "divisor ",
+                 turn_.divisor);
   // As an engine takes it: read where it lies.
   const auto chunks = ResultInPlace(turn_, exchange_->shape());
   PACELINE_CHECK(chunks.has_value(), "a result that is to be copied");
   const auto sum = static_cast<float>(members_ * (members_ + 1) / 2);
   for (const absl::Span<const float> chunk : *chunks) {
     for (const size_t at : {size_t{0}, chunk.size() / 3, chunk.size() - 1}) {
-      PACELINE_CHECK(chunk[at] == sum, absl::StrCat("value ", at, " is ",
-                                                    chunk[at], ", not ", sum));
+      PACELINE_CHECK(chunk[at] == sum, "value ", at, " is ", chunk[at],
+                     ", not ", sum);
     }
   }
   turn_ = {};

@@ -58,7 +58,7 @@ void Join(const Child& child) {
   std::fclose(child.out);
   int status = 0;
   waitpid(child.pid, &status, 0);
-  PACELINE_CHECK(status == 0, absl::StrCat("a child ended with ", status));
+  PACELINE_CHECK(status == 0, "a child ended with ", status);
 }
 
 }  // namespace

@@ -45,7 +45,9 @@ TEST(StatusMacros, ReturnIfErrorReturnsOnErrorsOnly) {
 TEST(CheckDeathTest, PrintsTheConditionAndTheValues) {
   const int a = 1;
 
-  EXPECT_DEATH(PACELINE_CHECK(a == 2, "a=1"), "broken invariant: a == 2: a=1");
+  EXPECT_DEATH(PACELINE_CHECK(a > 2, "a=", a), "broken invariant: a > 2: a=1");
+  EXPECT_DEATH(PACELINE_CHECK_EQ(a, 2),
+               "broken invariant: .a. == .2.: 1 and 2");
 }
 
 }  // namespace

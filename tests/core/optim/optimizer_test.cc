@@ -213,7 +213,7 @@ TEST(ApplyUpdateToDeathTest, RefusesAnotherSizeBefore) {
   const std::vector<float> before = {1};
   EXPECT_DEATH(ApplyUpdateTo(OptimizerSpec(), StepVerdict(), before,
                              absl::MakeSpan(parameter), parameter, {}),
-               "before=1 parameter=2");
+               "before.size.. == parameter.size..: 1 and 2");
 }
 
 TEST(ApplyUpdate, DoesNotDependOnWhereAParameterIsCut) {
@@ -250,10 +250,10 @@ TEST(ApplyUpdateDeathTest, RefusesASkippedStepAndWrongSizes) {
                "skipped: NaN");
   EXPECT_DEATH(
       ApplyUpdate(sgd, StepVerdict(), absl::MakeSpan(parameter), gradient, {}),
-      "gradient=1 parameter=2");
+      "gradient.size.. == values.n: 1 and 2");
   EXPECT_DEATH(ApplyUpdate(AdamW(), StepVerdict(), absl::MakeSpan(parameter),
                            parameter, {}),
-               "state=0 need=2");
+               "StateSlots.optimizer.: 0 and 2");
 }
 
 TEST(SquaredNorm, AddsEightLanesInLaneOrder) {

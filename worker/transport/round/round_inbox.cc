@@ -126,7 +126,7 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundInbox::Find(
       sink_.OnPayload(from_, key, static_cast<size_t>(bytes)));
   PACELINE_CHECK(
       payload == nullptr || static_cast<int64_t>(payload->size()) == bytes,
-      absl::StrCat("memory for ", bytes, " bytes has another size"));
+      "memory for ", bytes, " bytes has another size");
   Incoming& incoming = payloads_[key];
   incoming.bytes = bytes;
   incoming.payload = payload;

@@ -159,7 +159,7 @@ FrameEnds RunState::Ends(FrameKind kind, int32_t boundary) const {
   const auto stages = static_cast<int>(wiring_.stages.size());
   const std::optional<FrameEnds> ends =
       EndsOf(kind, boundary, stages, wiring_.ties);
-  PACELINE_CHECK(ends.has_value(), absl::StrCat("boundary=", boundary));
+  PACELINE_CHECK(ends.has_value(), "boundary=", boundary);
   return *ends;
 }
 
