@@ -19,14 +19,8 @@ struct Instant {
   friend Instant operator+(Instant a, absl::Duration d) {
     return {a.since_start + d};
   }
-  friend auto operator<=>(Instant a, Instant b) {
-    return a.since_start < b.since_start   ? std::strong_ordering::less
-           : b.since_start < a.since_start ? std::strong_ordering::greater
-                                           : std::strong_ordering::equal;
-  }
-  friend bool operator==(Instant a, Instant b) {
-    return a.since_start == b.since_start;
-  }
+  friend std::strong_ordering operator<=>(const Instant&,
+                                          const Instant&) = default;
 };
 
 // Thread-safe.

@@ -42,13 +42,6 @@ constexpr std::memory_order kOrder = std::memory_order_relaxed;
 std::atomic<int64_t> now{0};
 std::atomic<int64_t> peak{0};
 
-void RaisePeak(int64_t bytes) {
-  int64_t highest = peak.load(kOrder);
-  while (bytes > highest &&
-         !peak.compare_exchange_weak(highest, bytes, kOrder, kOrder)) {
-  }
-}
-
 }  // namespace
 
 int64_t NumElements(absl::Span<const int64_t> shape) {
@@ -112,7 +105,10 @@ std::optional<DType> DTypeFromName(absl::string_view name) {
 
 void CountTensorBytes(int64_t bytes) {
   const int64_t after = now.fetch_add(bytes, kOrder) + bytes;
-  if (bytes > 0) RaisePeak(after);
+  int64_t highest = peak.load(kOrder);
+  while (bytes > 0 && after > highest &&
+         !peak.compare_exchange_weak(highest, after, kOrder, kOrder)) {
+  }
 }
 
 int64_t TensorBytesNow() { return now.load(kOrder); }

@@ -119,33 +119,25 @@ bool CheckTokenShape(const DataSpec& data, SpecProblems& problems) {
   return problems.Whole("data.classes", data.classes, 2, kMostClasses);
 }
 
-void CheckTestFraction(const DataSpec& data, SpecProblems& problems) {
+void CheckText(const DataSpec& data, SpecProblems& problems) {
+  const bool plain = data.name == "text";
+  if (plain) {
+    problems.OneOf("data.tokens", "kind of tokens", data.tokens,
+                   {"byte", "character", "uint16"});
+  }
+  const bool bytes =
+      data.name == "text-pairs" || (plain && data.tokens == "byte");
+  if (bytes && data.classes < kByteTokens) {
+    problems.Add("data.classes",
+                 "must be at least 256, since a token is a byte, got ",
+                 data.classes);
+  }
   problems.Number("data.test_fraction", data.test_fraction,
                   data.test_fraction >= 0 && data.test_fraction <= 1,
                   "in [0, 1]");
 }
 
-void CheckByteTokens(const DataSpec& data, SpecProblems& problems) {
-  if (data.classes >= kByteTokens) return;
-  problems.Add("data.classes",
-               "must be at least 256, since a token is a byte, got ",
-               data.classes);
-}
-
-void CheckText(const DataSpec& data, SpecProblems& problems) {
-  problems.OneOf("data.tokens", "kind of tokens", data.tokens,
-                 {"byte", "character", "uint16"});
-  if (data.tokens == "byte") CheckByteTokens(data, problems);
-  CheckTestFraction(data, problems);
-}
-
-void CheckTextPairs(const DataSpec& data, SpecProblems& problems) {
-  CheckByteTokens(data, problems);
-  CheckTestFraction(data, problems);
-}
-
 void CheckLabelledTokens(const DataSpec& data, SpecProblems& problems) {
-  if (data.name == "text-labels") CheckTestFraction(data, problems);
   const bool vocabulary =
       problems.Whole("data.vocabulary", data.vocabulary, 2, kMostClasses);
   if (vocabulary) {
@@ -201,13 +193,6 @@ void CheckPictures(const DataSpec& data, SpecProblems& problems) {
                  ", the longer side of data.shape, to ", kLongestSide, ", got ",
                  data.resize);
   }
-}
-
-bool CheckShape(const DataSetTraits& set, const DataSpec& data,
-                SpecProblems& problems) {
-  if (set.own_shape) return CheckOwnShape(set, data, problems);
-  return set.kind == SampleKind::kImages ? CheckImageShape(data, problems)
-                                         : CheckTokenShape(data, problems);
 }
 
 }  // namespace
@@ -315,10 +300,12 @@ bool CheckDataSpec(const DataSpec& data, SpecProblems& problems) {
     problems.Whole("data.test_samples", data.test_samples, 0, kMostSamples);
   }
   const bool shape =
-      CheckShape(set, data, problems) &&
-      (set.kind != SampleKind::kPairs || CheckPairs(data, problems));
-  if (data.name == "text") CheckText(data, problems);
-  if (data.name == "text-pairs") CheckTextPairs(data, problems);
+      set.own_shape ? CheckOwnShape(set, data, problems)
+      : set.kind == SampleKind::kImages
+          ? CheckImageShape(data, problems)
+          : CheckTokenShape(data, problems) &&
+                (set.kind != SampleKind::kPairs || CheckPairs(data, problems));
+  if (absl::StartsWith(data.name, "text")) CheckText(data, problems);
   if (set.kind == SampleKind::kLabelledTokens) {
     CheckLabelledTokens(data, problems);
   }

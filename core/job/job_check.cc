@@ -192,8 +192,7 @@ void CheckBatch(const JobSpec& spec, SpecProblems& problems) {
                  "; got ", train.micro_batch);
     return;
   }
-  const int64_t micro_batches =
-      (train.batch + train.micro_batch - 1) / train.micro_batch;
+  const int64_t micro_batches = MicroBatchesOfAStep(train);
   if (batch && micro_batches > kMostMicroBatches) {
     problems.Add("train.micro_batch", "cuts a batch in ", micro_batches,
                  " micro-batches; at most ", kMostMicroBatches, " are allowed");
@@ -437,9 +436,11 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   }
   int64_t layers = 0;
   absl::StatusOr<ModelDescription> description = absl::UnknownError("");
+  const ModelDescription* described = nullptr;
   if (model && data) {
     description = DescribeModel(spec.model, spec.data.shape, spec.data.classes);
     if (description.ok()) {
+      described = &*description;
       layers = static_cast<int64_t>(description->layers.size());
       CheckInit(spec.model, *description, problems);
       CheckInput(*description, spec.data, problems);
@@ -472,12 +473,12 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
     if (!why.empty()) problems.Add("train.layer_drop", why);
   }
   CheckPipeline(spec, layers, problems);
-  CheckReplicas(spec, description.ok() ? &*description : nullptr, problems);
+  CheckReplicas(spec, described, problems);
   CheckSums(spec, problems);
-  if (description.ok()) CheckTies(spec, *description, problems);
+  if (described != nullptr) CheckTies(spec, *described, problems);
   CheckPrecision(spec, problems);
-  CheckAggregation(spec, description.ok() ? &*description : nullptr, problems);
-  CheckFaults(spec, description.ok() ? &*description : nullptr, problems);
+  CheckAggregation(spec, described, problems);
+  CheckFaults(spec, described, problems);
   std::vector<SpecProblem> all = problems.Take();
   std::ranges::stable_sort(all, {}, [](const SpecProblem& problem) {
     return PlaceOf(problem.path);

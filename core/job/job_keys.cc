@@ -50,16 +50,12 @@ bool SplitFault(const JobSpec& spec, std::string& path, size_t& fault) {
   return true;
 }
 
-const GivenKey* Find(const std::vector<GivenKey>& given, const char* path) {
-  const auto found = std::ranges::find(given, path, &GivenKey::path);
-  return found == given.end() ? nullptr : &*found;
-}
-
 // --set train.steps=60 on a file with epochs is how one shortens a run.
 bool EpochsAreMeant(const GivenKey& epochs,
                     const std::vector<GivenKey>& given) {
-  const GivenKey* const steps = Find(given, "train.steps");
-  return !epochs.by_set && steps != nullptr && steps->by_set;
+  return !epochs.by_set && std::ranges::any_of(given, [](const GivenKey& key) {
+    return key.by_set && key.path == "train.steps";
+  });
 }
 
 // Says why `key` belongs to the other kind of job; empty: it does not.

@@ -43,34 +43,7 @@ Bearing BearingOf(const std::string& key) {
   return known == nullptr ? Bearing::kNone : known->bearing;
 }
 
-}  // namespace
-
-ModelSpec TeacherOf(const JobSpec& spec) {
-  ModelSpec teacher = BareModel(spec.model);
-  teacher.sizes.clear();
-  teacher.weights = spec.train.distill.weights;
-  return teacher;
-}
-
-absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec) {
-  PACELINE_ASSIGN_OR_RETURN(
-      ModelDescription described,
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
-  PACELINE_RETURN_IF_ERROR(SkipBlocksOf(spec, described));
-  described.made_with = MadeWithOf(spec, described);
-  if (!spec.train.distill.weights.empty() && !IsInference(spec)) {
-    JobSpec of_teacher = spec;
-    of_teacher.model = TeacherOf(spec);
-    of_teacher.train.distill = {};
-    of_teacher.faults.clear();
-    PACELINE_ASSIGN_OR_RETURN(ModelDescription teacher,
-                              DescribeModel(of_teacher));
-    described.teacher =
-        std::make_shared<const ModelDescription>(std::move(teacher));
-  }
-  return described;
-}
-
+// Metadata, all of it but kClassesKey: texts by key.
 std::map<std::string, std::string> MadeWithOf(const JobSpec& given,
                                               const ModelDescription& model) {
   JobSpec spec = given;
@@ -99,6 +72,34 @@ std::map<std::string, std::string> MadeWithOf(const JobSpec& given,
     made[kSkippedKey] = absl::StrCat("[", absl::StrJoin(skipped, ", "), "]");
   }
   return made;
+}
+
+}  // namespace
+
+ModelSpec TeacherOf(const JobSpec& spec) {
+  ModelSpec teacher = BareModel(spec.model);
+  teacher.sizes.clear();
+  teacher.weights = spec.train.distill.weights;
+  return teacher;
+}
+
+absl::StatusOr<ModelDescription> DescribeModel(const JobSpec& spec) {
+  PACELINE_ASSIGN_OR_RETURN(
+      ModelDescription described,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  PACELINE_RETURN_IF_ERROR(SkipBlocksOf(spec, described));
+  described.made_with = MadeWithOf(spec, described);
+  if (!spec.train.distill.weights.empty() && !IsInference(spec)) {
+    JobSpec of_teacher = spec;
+    of_teacher.model = TeacherOf(spec);
+    of_teacher.train.distill = {};
+    of_teacher.faults.clear();
+    PACELINE_ASSIGN_OR_RETURN(ModelDescription teacher,
+                              DescribeModel(of_teacher));
+    described.teacher =
+        std::make_shared<const ModelDescription>(std::move(teacher));
+  }
+  return described;
 }
 
 absl::Status CheckMadeWith(const std::map<std::string, std::string>& metadata,

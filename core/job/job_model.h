@@ -37,10 +37,6 @@ inline constexpr char kSkippedKey[] = "faults.block";
 inline constexpr char kClassesKey[] = "classes";
 inline constexpr size_t kMaxClassesBytes = 16 << 10;
 
-// All of it but kClassesKey: texts by key.
-std::map<std::string, std::string> MadeWithOf(const JobSpec& spec,
-                                              const ModelDescription& model);
-
 // Compares metadata that weights came with with what the job has.
 //   reset_head  the weights are for another task than the job: other data is
 //               no error then

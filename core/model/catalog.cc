@@ -11,60 +11,39 @@
 namespace paceline {
 namespace {
 
-const Shape& SmallImage() {
-  static const Shape shape = {1, 28, 28};
-  return shape;
-}
-
-const Shape& ImageNetImage() {
-  static const Shape shape = {3, 224, 224};
-  return shape;
-}
-
-constexpr int32_t kImageNetClasses = 1000;
-
-const std::vector<std::string>& VitKeys() {
-  static const std::vector<std::string> keys = {"depth", "width",   "heads",
-                                                "patch", "dropout", "sizes"};
-  return keys;
+std::vector<std::string> VitKeys() {
+  return {"depth", "width", "heads", "patch", "dropout", "sizes"};
 }
 
 CatalogEntry Small(const char* name, std::vector<std::string> keys,
                    DescribeFunction* describe) {
-  CatalogEntry entry{{}, std::move(keys), SmallImage(), 10, describe};
-  entry.model.name = name;
-  return entry;
+  return {{.name = name}, std::move(keys), {1, 28, 28}, 10, describe};
+}
+
+CatalogEntry ImageNet(ModelSpec model, std::vector<std::string> keys,
+                      DescribeFunction* describe) {
+  return {std::move(model), std::move(keys), {3, 224, 224}, 1000, describe};
 }
 
 // A vision transformer for ImageNet: twelve blocks, patches of 16 pixels,
 // heads of 64 (Dosovitskiy et al. 2021, table 1; Touvron et al. 2021, table 1).
 CatalogEntry ImageNetVit(const char* name, int32_t width) {
-  CatalogEntry entry{
-      {}, VitKeys(), ImageNetImage(), kImageNetClasses, DescribeVit};
-  entry.model.name = name;
-  entry.model.depth = 12;
-  entry.model.width = width;
-  entry.model.heads = width / 64;
-  entry.model.patch = 16;
-  return entry;
+  return ImageNet({.name = name,
+                   .depth = 12,
+                   .width = width,
+                   .heads = width / 64,
+                   .patch = 16},
+                  VitKeys(), DescribeVit);
 }
 
-// A convolutional network for ImageNet; `width` counts the first channels.
-CatalogEntry ImageNetConvolutions(const char* name,
-                                  std::vector<std::string> keys,
-                                  DescribeFunction* describe) {
-  CatalogEntry entry{
-      {}, std::move(keys), ImageNetImage(), kImageNetClasses, describe};
-  entry.model.name = name;
-  entry.model.width = 64;
-  return entry;
+// `width` counts the first channels.
+CatalogEntry Resnet(const char* name) {
+  return ImageNet({.name = name, .width = 64}, {"width", "sizes"},
+                  DescribeResnet);
 }
-
 CatalogEntry Vgg(const char* name) {
-  CatalogEntry entry =
-      ImageNetConvolutions(name, {"width", "dropout", "sizes"}, DescribeVgg);
-  entry.model.dropout = 0.5;
-  return entry;
+  return ImageNet({.name = name, .width = 64, .dropout = 0.5},
+                  {"width", "dropout", "sizes"}, DescribeVgg);
 }
 
 struct LanguageSizes {
@@ -77,20 +56,17 @@ struct LanguageSizes {
 CatalogEntry Language(const LanguageSizes& sizes, int32_t positions,
                       int32_t vocabulary, Shape input, int32_t classes,
                       DescribeFunction* describe) {
-  CatalogEntry entry{
-      {},
-      {"depth", "width", "heads", "dropout", "positions", "vocabulary"},
-      std::move(input),
-      classes,
-      describe};
-  entry.model.name = sizes.name;
-  entry.model.depth = sizes.depth;
-  entry.model.heads = sizes.heads;
-  entry.model.width = sizes.width;
-  entry.model.positions = positions;
-  entry.model.vocabulary = vocabulary;
-  entry.synthetic = "synthetic-tokens";
-  return entry;
+  return {{.name = sizes.name,
+           .depth = sizes.depth,
+           .width = sizes.width,
+           .heads = sizes.heads,
+           .positions = positions,
+           .vocabulary = vocabulary},
+          {"depth", "width", "heads", "dropout", "positions", "vocabulary"},
+          std::move(input),
+          classes,
+          describe,
+          "synthetic-tokens"};
 }
 
 // Small: learns bytes, or whatever tokens the data has.
@@ -123,14 +99,13 @@ CatalogEntry Roberta(const LanguageSizes& sizes, int32_t vocabulary) {
 
 // Small: pairs of 16 tokens each.  GNMT itself is depth 4, width 1024 and
 // vocabulary 32320 as MLPerf had it, and depth 8 in Wu et al. 2016.
-CatalogEntry Gnmt(const char* name) {
-  CatalogEntry entry{
-      {}, {"depth", "width", "dropout", "vocabulary"}, {32}, 32, DescribeGnmt};
-  entry.model.name = name;
-  entry.model.depth = 2;
-  entry.model.width = 128;
-  entry.synthetic = "synthetic-pairs";
-  return entry;
+CatalogEntry Gnmt() {
+  return {{.name = "gnmt", .depth = 2, .width = 128},
+          {"depth", "width", "dropout", "vocabulary"},
+          {32},
+          32,
+          DescribeGnmt,
+          "synthetic-pairs"};
 }
 
 std::vector<CatalogEntry> MakeCatalog() {
@@ -145,11 +120,11 @@ std::vector<CatalogEntry> MakeCatalog() {
       ImageNetVit("vit_small_patch16_224", 384),
       ImageNetVit("vit_base_patch16_224", 768),
       ImageNetVit("vit_b_16", 768),
-      ImageNetConvolutions("resnet18", {"width", "sizes"}, DescribeResnet),
-      ImageNetConvolutions("resnet50", {"width", "sizes"}, DescribeResnet),
+      Resnet("resnet18"),
+      Resnet("resnet50"),
       Vgg("vgg11"),
       Vgg("vgg16"),
-      Gnmt("gnmt"),
+      Gnmt(),
       SmallGpt({"gpt", 4, 4, 128}),
       SmallGpt({"gpt_mini", 6, 6, 192}),
       SmallGpt({"gpt_char", 6, 6, 384}),
@@ -166,13 +141,6 @@ std::vector<CatalogEntry> MakeCatalog() {
     return absl::string_view(entry.model.name);
   });
   return catalog;
-}
-
-// Not in the list: it has neither sizes nor data of its own.
-const CatalogEntry& Script() {
-  static const CatalogEntry entry =
-      Small(kScriptModel, {"file"}, DescribeScript);
-  return entry;
 }
 
 std::string ValueText(const ModelSpec& model, const std::string& key) {
@@ -197,7 +165,10 @@ const std::vector<CatalogEntry>& ModelCatalog() {
 
 const CatalogEntry* FindModel(const std::string& name) {
   const std::vector<CatalogEntry>& catalog = ModelCatalog();
-  if (name == kScriptModel) return &Script();
+  // Not in the list: it has neither sizes nor data of its own.
+  static const CatalogEntry script =
+      Small(kScriptModel, {"file"}, DescribeScript);
+  if (name == kScriptModel) return &script;
   const auto found = std::ranges::find_if(
       catalog,
       [&](const CatalogEntry& entry) { return entry.model.name == name; });

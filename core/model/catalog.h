@@ -28,7 +28,7 @@ struct CatalogEntry {
   // that have no shape of their own take these.
   Shape input;
   int32_t classes = 0;
-  DescribeFunction* describe;
+  DescribeFunction* describe = nullptr;
   // The data set that needs no files and has such samples.
   const char* synthetic = "synthetic";
   int32_t padding = 0;  // the token that it does not look at, where it has one

@@ -41,19 +41,10 @@ Chain::Chain(std::string model, Shape input, int32_t classes) : shape_(input) {
   model_.classes = classes;
 }
 
-Chain& Chain::TakeTokens(int64_t vocabulary) {
+Chain& Chain::TakeTokens(int64_t vocabulary, Shape labels) {
   model_.input_dtype = DType::kI64;
   model_.vocabulary = vocabulary;
-  return *this;
-}
-
-Chain& Chain::LabelTokens() {
-  model_.label_shape = model_.input;
-  return *this;
-}
-
-Chain& Chain::LabelTargets() {
-  model_.label_shape = {model_.input[0] / 2};
+  model_.label_shape = std::move(labels);
   return *this;
 }
 
@@ -120,9 +111,12 @@ Chain& Chain::Begin(std::string layer) {
   return *this;
 }
 
-Chain& Chain::Add(Operation operation) {
+Chain& Chain::Add(std::string kind, std::string name,
+                  std::vector<int64_t> sizes, double probability) {
   PACELINE_CHECK(!model_.layers.empty(), "Begin() comes before Add()");
   if (!status_.ok()) return *this;
+  Operation operation = {std::move(kind), std::move(name), std::move(sizes),
+                         probability};
   absl::StatusOr<OperationFacts> facts = ExamineOperation(operation, shape_);
   if (facts.ok() && lora_.rank > 0) {
     FindTargets(*facts, operation);
@@ -161,7 +155,7 @@ Chain& Chain::Add(Operation operation) {
 
 Chain& Chain::AddDropout(double probability) {
   if (probability == 0) return *this;
-  return Add({"dropout", "", {}, probability});
+  return Add("dropout", "", {}, probability);
 }
 
 absl::StatusOr<ModelDescription> Chain::Build() && {

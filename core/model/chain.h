@@ -21,13 +21,8 @@ class Chain {
   Chain(std::string model, Shape input, int32_t classes);
 
   // Samples are tokens [block], numbers below `vocabulary`.
-  Chain& TakeTokens(int64_t vocabulary);
-
-  // Every token has a label: the last layer's output is [block, classes].
-  Chain& LabelTokens();
-
-  // So has every token of the target: the second half of each sample.
-  Chain& LabelTargets();
+  //   labels  of one sample; the last layer's output is [...labels, classes]
+  Chain& TakeTokens(int64_t vocabulary, Shape labels = {});
 
   // A file may hold parameter `name` a second time, as `alias`.
   Chain& AddAlias(std::string alias, std::string name);
@@ -46,9 +41,9 @@ class Chain {
   // Begins the next layer.
   Chain& Begin(std::string layer);
 
-  // Adds to the layer that was begun last.
-  Chain& Add(Operation operation);
-  Chain& Add(std::string kind) { return Add({std::move(kind), "", {}, 0}); }
+  // Adds an operation to the layer that was begun last.
+  Chain& Add(std::string kind, std::string name = "",
+             std::vector<int64_t> sizes = {}, double probability = 0);
 
   // Adds nothing when probability is 0.
   Chain& AddDropout(double probability);

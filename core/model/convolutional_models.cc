@@ -40,7 +40,7 @@ absl::StatusOr<ModelDescription> DescribeMlp(const ModelSpec& spec,
     if (i == 0) chain.Add("flatten");
     const int64_t out = last ? classes : spec.hidden[i];
     const int64_t in = chain.shape().back();
-    chain.Add({"linear", name, {in, out}});
+    chain.Add("linear", name, {in, out});
     if (!last) chain.Add("relu").AddDropout(spec.dropout);
   }
   return std::move(chain).Build();
@@ -54,24 +54,23 @@ absl::StatusOr<ModelDescription> DescribeLenet(const ModelSpec& spec,
   PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestLenetEdge));
   Chain chain("lenet", input, classes);
   chain.Begin("features.0")
-      .Add({"conv2d", "features.0", {input[0], 16, 3, 1, 1}})
+      .Add("conv2d", "features.0", {input[0], 16, 3, 1, 1})
       .Add("relu");
-  chain.Begin("features.2").Add({"max_pool2d", "", {2, 2, 0}});
+  chain.Begin("features.2").Add("max_pool2d", "", {2, 2, 0});
   chain.Begin("features.3")
-      .Add({"conv2d", "features.3", {16, 32, 3, 1, 1}})
+      .Add("conv2d", "features.3", {16, 32, 3, 1, 1})
       .Add("relu");
-  chain.Begin("features.5").Add({"max_pool2d", "", {2, 2, 0}});
+  chain.Begin("features.5").Add("max_pool2d", "", {2, 2, 0});
   chain.Begin("features.6")
-      .Add({"conv2d", "features.6", {32, 32, 3, 1, 1}})
+      .Add("conv2d", "features.6", {32, 32, 3, 1, 1})
       .Add("relu");
   chain.Begin("classifier.1").Add("flatten").AddDropout(spec.dropout);
-  chain.Add({"linear", "classifier.1", {chain.shape().back(), 128}})
-      .Add("relu");
+  chain.Add("linear", "classifier.1", {chain.shape().back(), 128}).Add("relu");
   chain.Begin("classifier.4")
       .AddDropout(spec.dropout)
-      .Add({"linear", "classifier.4", {128, 64}})
+      .Add("linear", "classifier.4", {128, 64})
       .Add("relu");
-  chain.Begin("classifier.6").Add({"linear", "classifier.6", {64, classes}});
+  chain.Begin("classifier.6").Add("linear", "classifier.6", {64, classes});
   return std::move(chain).Build();
 }
 
@@ -102,10 +101,9 @@ struct Convolution {
 void AddConvolution(const Convolution& c, Chain& chain) {
   const int64_t in = chain.shape().front();
   chain
-      .Add({"conv2d_no_bias",
-            c.convolution,
-            {in, c.out, c.kernel, c.stride, c.kernel / 2}})
-      .Add({"batch_norm2d", c.norm, {c.out}});
+      .Add("conv2d_no_bias", c.convolution,
+           {in, c.out, c.kernel, c.stride, c.kernel / 2})
+      .Add("batch_norm2d", c.norm, {c.out});
 }
 
 struct Block {
@@ -123,7 +121,7 @@ void AddBlock(const std::string& name, const Block& block, Chain& chain) {
   const int64_t in = chain.shape().front();
   chain.Begin(name);
   if (projects) {
-    chain.Add({"residual_project", name + ".downsample", {in, out, stride}});
+    chain.Add("residual_project", name + ".downsample", {in, out, stride});
   } else {
     chain.Add("residual_begin");
   }
@@ -160,7 +158,7 @@ absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
   chain.Resize(spec.sizes).Begin("stem");
   int64_t out = chain.Size(spec.width);
   AddConvolution({"conv1", "bn1", out, 7, 2}, chain);
-  chain.Add("relu").Add({"max_pool2d", "", {3, 2, 1}});
+  chain.Add("relu").Add("max_pool2d", "", {3, 2, 1});
   for (int group = 0; group < 4; ++group) {
     const int64_t width = int64_t{spec.width} << group;
     // Where nothing is projected the stem's channels are the first group's.
@@ -176,9 +174,9 @@ absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
                chain);
     }
   }
-  chain.Begin("head").Add({"adaptive_avg_pool2d", "", {1}}).Add("flatten");
+  chain.Begin("head").Add("adaptive_avg_pool2d", "", {1}).Add("flatten");
   const int64_t features = chain.shape().front();
-  chain.Add({"linear", "fc", {features, classes}});
+  chain.Add("linear", "fc", {features, classes});
   return std::move(chain).Build();
 }
 
@@ -207,10 +205,10 @@ void AddFeatures(const ModelSpec& spec, Chain& chain) {
       const std::string name = absl::StrCat("features.", module);
       const int64_t in = chain.shape().front();
       const int64_t out = chain.Size(spec.width * kChannels[group]);
-      chain.Begin(name).Add({"conv2d", name, {in, out, 3, 1, 1}}).Add("relu");
+      chain.Begin(name).Add("conv2d", name, {in, out, 3, 1, 1}).Add("relu");
       module += 2;
     }
-    chain.Add({"max_pool2d", "", {2, 2, 0}});
+    chain.Add("max_pool2d", "", {2, 2, 0});
     module += 1;
   }
 }
@@ -229,18 +227,17 @@ absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
   const int64_t hidden = chain.Size(spec.width * kHidden);
   const int64_t second = chain.Size(spec.width * kHidden);
   chain.Begin("classifier.0")
-      .Add({"adaptive_avg_pool2d", "", {kGrid}})
+      .Add("adaptive_avg_pool2d", "", {kGrid})
       .Add("flatten");
   const int64_t features = chain.shape().front();
-  chain.Add({"linear", "classifier.0", {features, hidden}})
+  chain.Add("linear", "classifier.0", {features, hidden})
       .Add("relu")
       .AddDropout(spec.dropout);
   chain.Begin("classifier.3")
-      .Add({"linear", "classifier.3", {hidden, second}})
+      .Add("linear", "classifier.3", {hidden, second})
       .Add("relu")
       .AddDropout(spec.dropout);
-  chain.Begin("classifier.6")
-      .Add({"linear", "classifier.6", {second, classes}});
+  chain.Begin("classifier.6").Add("linear", "classifier.6", {second, classes});
   return std::move(chain).Build();
 }
 

@@ -114,20 +114,8 @@ bool Trains(const ModelSpec& spec, const ModelDescription& model, int first,
 
 constexpr uint64_t kLayerDropStream = 0x6c647270;  // "ldrp"
 
-bool HasAttention(const Layer& layer) {
-  return std::ranges::any_of(layer.operations, [](const Operation& operation) {
-    return absl::EndsWith(operation.kind, "attention");
-  });
-}
-
 bool BeginsWith(const Layer& layer, const char* kind) {
   return !layer.operations.empty() && layer.operations.front().kind == kind;
-}
-
-int64_t BlockCount(const ModelDescription& model) {
-  int last = -1;
-  for (const Layer& layer : model.layers) last = std::max(last, layer.block);
-  return last + 1;
 }
 
 // Freezes what spec.only and spec.lora leave out, and counts what a backward
@@ -167,7 +155,10 @@ void NumberBlocks(ModelDescription& model) {
     const bool residual = BeginsWith(layer, "residual_begin") ||
                           BeginsWith(layer, "residual_project");
     if (residual) layer.block = half ? last : ++last;
-    half = residual && HasAttention(layer);
+    half = residual && std::ranges::any_of(
+                           layer.operations, [](const Operation& operation) {
+                             return absl::EndsWith(operation.kind, "attention");
+                           });
   }
 }
 
@@ -294,7 +285,10 @@ absl::Status CheckLora(const ModelSpec& spec) {
 }
 
 std::string WhyNotSkipped(const ModelDescription& model, int64_t block) {
-  const int64_t blocks = BlockCount(model);
+  int blocks = 0;
+  for (const Layer& layer : model.layers) {
+    blocks = std::max(blocks, layer.block + 1);
+  }
   if (blocks == 0) {
     return absl::StrCat(model.name,
                         " has no residual blocks that could be left out");

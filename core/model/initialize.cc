@@ -192,14 +192,11 @@ void InitializeLayer(const Layer& layer, int64_t seed, int index,
       FillAdapter(parameter, of_adapters, parameters[i]);
       continue;
     }
-    const auto owner = std::ranges::find_if(
-        layer.operations,
-        [&](const Operation& o) { return Owns(o, parameter); });
-    PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
-    FillParameter(layer, owner - layer.operations.begin(), parameter, random,
+    const Operation& owner = OwnerOf(layer, parameter);
+    FillParameter(layer, &owner - layer.operations.data(), parameter, random,
                   parameters[i]);
     if (layer.init != "latin-hypercube" || parameter.shape.size() == 1 ||
-        HasTrait(owner->kind, kIsTable)) {
+        HasTrait(owner.kind, kIsTable)) {
       continue;
     }
     for (float& value : parameters[i]) value *= scale;

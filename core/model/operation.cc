@@ -34,23 +34,6 @@ OperationFacts Keeping(Shape output) {
   return facts;
 }
 
-// The facts of a linear map of the last dimension, from `in` to `out`.
-OperationFacts LinearFacts(const Shape& input, int64_t out) {
-  Shape output = input;
-  output.back() = out;
-  OperationFacts facts = Keeping(std::move(output));
-  facts.flops = 2.0 * NumElements(input) * out;
-  return facts;
-}
-
-// A linear map of each token, whose output is what the loss takes in.
-OperationFacts ScoreFacts(const Operation& operation, const Shape& input) {
-  OperationFacts facts = LinearFacts(input, operation.sizes[1]);
-  // The scores, and the loss's logarithms of probabilities, which are many.
-  facts.kept_elements *= 2;
-  return facts;
-}
-
 OperationFacts SameShape(const Shape& input, double flops_an_element,
                          int64_t kept_an_element) {
   const int64_t elements = NumElements(input);
@@ -71,11 +54,36 @@ OperationFacts Flatten(const Operation&, const Shape& input) {
   return facts;
 }
 
+// A linear map of the last dimension.
 OperationFacts Linear(const Operation& operation, const Shape& input) {
   const int64_t in = operation.sizes[0];
   const int64_t out = operation.sizes[1];
-  OperationFacts facts = LinearFacts(input, out);
+  Shape output = input;
+  output.back() = out;
+  OperationFacts facts = Keeping(std::move(output));
   facts.parameters = WeightAndBias(operation.name, {out, in}, out);
+  facts.flops = 2.0 * NumElements(input) * out;
+  return facts;
+}
+
+OperationFacts Conv1d(const Operation& operation, const Shape& input) {
+  OperationFacts facts = Linear(operation, input);
+  std::ranges::reverse(facts.parameters[0].shape);
+  return facts;
+}
+
+// A linear map of each token, whose output is what the loss takes in.
+OperationFacts ScoreTokens(const Operation& operation, const Shape& input) {
+  OperationFacts facts = Linear(operation, input);
+  // The scores, and the loss's logarithms of probabilities, which are many.
+  facts.kept_elements *= 2;
+  return facts;
+}
+
+OperationFacts TiedLinear(const Operation& operation, const Shape& input) {
+  OperationFacts facts = ScoreTokens(operation, input);
+  facts.parameters.pop_back();
+  facts.borrowed = std::exchange(facts.parameters, {});
   return facts;
 }
 
@@ -119,11 +127,18 @@ OperationFacts Conv2d(const Operation& operation, const Shape& input) {
   return facts;
 }
 
+// Scale and shift.
+OperationFacts LayerNorm(const Operation& operation, const Shape& input) {
+  const int64_t width = operation.sizes[0];
+  OperationFacts facts = SameShape(input, 8, 1);
+  facts.parameters = WeightAndBias(operation.name, {width}, width);
+  return facts;
+}
+
 OperationFacts BatchNorm2d(const Operation& operation, const Shape& input) {
   const int64_t channels = operation.sizes[0];
   const std::string& name = operation.name;
-  OperationFacts facts = SameShape(input, 8, 1);
-  facts.parameters = WeightAndBias(name, {channels}, channels);
+  OperationFacts facts = LayerNorm(operation, input);
   facts.parameters.push_back({name + ".running_mean", {channels}, false});
   facts.parameters.push_back({name + ".running_var", {channels}, false});
   facts.parameters.push_back(
@@ -151,13 +166,6 @@ OperationFacts AdaptiveAvgPool2d(const Operation& operation,
   const int64_t edge = operation.sizes[0];
   OperationFacts facts = Keeping({input[0], edge, edge});
   facts.flops = std::max(NumElements(input), facts.kept_elements);
-  return facts;
-}
-
-OperationFacts LayerNorm(const Operation& operation, const Shape& input) {
-  const int64_t width = operation.sizes[0];
-  OperationFacts facts = SameShape(input, 8, 1);
-  facts.parameters = WeightAndBias(operation.name, {width}, width);
   return facts;
 }
 
@@ -264,11 +272,13 @@ OperationFacts TakeToken(const Operation& operation, const Shape& input) {
 
 // --- Language models ---
 
-// Adds a row of a table to every token.
-OperationFacts AddedRows(const Operation& operation, const Shape& input,
-                         int64_t rows_needed) {
+// Adds a row of a table to every token: the first one, or that of its position.
+// Masked positions begin behind the padding token's number.
+OperationFacts AddedRows(const Operation& operation, const Shape& input) {
   const int64_t rows = operation.sizes[0];
-  if (rows_needed > rows) return {};
+  const int64_t before =
+      operation.kind == "masked_positions" ? operation.sizes[2] + 1 : 0;
+  if (operation.kind != "first_type" && before + input[0] > rows) return {};
   OperationFacts facts;
   facts.output = input;
   facts.parameters = {{operation.name + ".weight", {rows, input[1]}}};
@@ -289,35 +299,6 @@ OperationFacts TokenEmbedding(const Operation& operation, const Shape& input) {
   const int64_t width = operation.sizes[1];
   OperationFacts facts = Keeping({input[0], width});
   facts.parameters = {{operation.name + ".weight", {vocabulary, width}}};
-  return facts;
-}
-
-OperationFacts LearnedPositions(const Operation& operation,
-                                const Shape& input) {
-  return AddedRows(operation, input, input[0]);
-}
-
-// Positions begin behind the padding token's number.
-OperationFacts MaskedPositions(const Operation& operation, const Shape& input) {
-  return AddedRows(operation, input, input[0] + operation.sizes[2] + 1);
-}
-
-OperationFacts FirstType(const Operation& operation, const Shape& input) {
-  return AddedRows(operation, input, 1);
-}
-
-OperationFacts Conv1d(const Operation& operation, const Shape& input) {
-  const int64_t in = operation.sizes[0];
-  const int64_t out = operation.sizes[1];
-  OperationFacts facts = LinearFacts(input, out);
-  facts.parameters = WeightAndBias(operation.name, {in, out}, out);
-  return facts;
-}
-
-OperationFacts TiedLinear(const Operation& operation, const Shape& input) {
-  OperationFacts facts = ScoreFacts(operation, input);
-  facts.borrowed = {
-      {operation.name + ".weight", {operation.sizes[1], operation.sizes[0]}}};
   return facts;
 }
 
@@ -436,14 +417,6 @@ OperationFacts JoinContext(const Operation& operation, const Shape& input) {
   return facts;
 }
 
-OperationFacts ScoreTokens(const Operation& operation, const Shape& input) {
-  OperationFacts facts = ScoreFacts(operation, input);
-  facts.parameters =
-      WeightAndBias(operation.name, {operation.sizes[1], operation.sizes[0]},
-                    operation.sizes[1]);
-  return facts;
-}
-
 // The form that an input must have.
 enum class Form {
   kAny,
@@ -522,10 +495,9 @@ constexpr Kind kKinds[] = {
     {"token_embedding", 2, Form::kNumbers, TokenEmbedding, kIsTable},
     {"padded_embedding", 3, Form::kNumbers, TokenEmbedding,
      kIsTable | kLastMayBeZero},
-    {"learned_positions", 2, Form::kRows, LearnedPositions, kIsTable},
-    {"masked_positions", 3, Form::kRows, MaskedPositions,
-     kIsTable | kLastMayBeZero},
-    {"first_type", 2, Form::kRows, FirstType, kIsTable},
+    {"learned_positions", 2, Form::kRows, AddedRows, kIsTable},
+    {"masked_positions", 3, Form::kRows, AddedRows, kIsTable | kLastMayBeZero},
+    {"first_type", 2, Form::kRows, AddedRows, kIsTable},
     {"conv1d", 2, Form::kTokens, Conv1d,
      kMultiplies | kHasLinearMaps | kIsInFirst},
     {"causal_attention", 2, Form::kHeads, CausalAttention,
@@ -608,6 +580,14 @@ bool Owns(const Operation& operation, const Parameter& parameter) {
   return !operation.name.empty() &&
          (parameter.name == operation.name ||
           absl::StartsWith(parameter.name, operation.name + "."));
+}
+
+const Operation& OwnerOf(const Layer& layer, const Parameter& parameter) {
+  const auto owner = std::ranges::find_if(
+      layer.operations,
+      [&](const Operation& each) { return Owns(each, parameter); });
+  PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
+  return *owner;
 }
 
 bool IsInPlace(const Operation& operation, const Operation& before) {

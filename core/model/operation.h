@@ -172,6 +172,8 @@ absl::StatusOr<OperationFacts> ExamineOperation(const Operation& operation,
 
 // Whether `parameter` of its layer is one of `operation`.
 bool Owns(const Operation& operation, const Parameter& parameter);
+// The operation that owns `parameter` of `layer`: one does.
+const Operation& OwnerOf(const Layer& layer, const Parameter& parameter);
 
 // Whether `operation` overwrites the result of `before`, the one in front of it
 // in the same layer: a relu behind an operation whose backward does not look at

@@ -134,12 +134,11 @@ void AddEmbedding(const ModelSpec& spec, int64_t channels, int64_t width,
                   Chain& chain) {
   const VitNames& names = NamesOf(spec);
   chain.Begin("patch_embed")
-      .Add({"patch_embedding",
-            names.patch_embedding,
-            {channels, width, spec.patch}})
-      .Add({"class_token", names.class_token, {width}});
+      .Add("patch_embedding", names.patch_embedding,
+           {channels, width, spec.patch})
+      .Add("class_token", names.class_token, {width});
   const int64_t tokens = chain.shape().front();
-  chain.Add({"position_embedding", names.position_embedding, {tokens, width}})
+  chain.Add("position_embedding", names.position_embedding, {tokens, width})
       .AddDropout(spec.dropout);
 }
 
@@ -153,19 +152,18 @@ void AddVitBlock(const ModelSpec& spec, int index, int64_t width,
   const int64_t hidden = chain.Size(kMlpRatio * spec.width);
   chain.Begin(layer + ".attn")
       .Add("residual_begin")
-      .Add({"layer_norm", block + names.norm1, {width}})
-      .Add({names.attention_kind,
-            block + names.attention,
-            {width, heads, spec.width / spec.heads}})
+      .Add("layer_norm", block + names.norm1, {width})
+      .Add(names.attention_kind, block + names.attention,
+           {width, heads, spec.width / spec.heads})
       .AddDropout(spec.dropout)
       .Add("residual_end");
   chain.Begin(layer + ".mlp")
       .Add("residual_begin")
-      .Add({"layer_norm", block + names.norm2, {width}})
-      .Add({"linear", block + names.fc1, {width, hidden}})
+      .Add("layer_norm", block + names.norm2, {width})
+      .Add("linear", block + names.fc1, {width, hidden})
       .Add("gelu")
       .AddDropout(spec.dropout)
-      .Add({"linear", block + names.fc2, {hidden, width}})
+      .Add("linear", block + names.fc2, {hidden, width})
       .AddDropout(spec.dropout)
       .Add("residual_end");
 }
@@ -184,9 +182,9 @@ absl::StatusOr<ModelDescription> DescribeVit(const ModelSpec& spec,
   for (int i = 0; i < spec.depth; ++i) AddVitBlock(spec, i, width, chain);
   // Tokens are normalised one by one, so those that end here need it no more.
   chain.Begin("head")
-      .Add({"take_token", "", {0}})
-      .Add({"layer_norm", names.norm, {width}})
-      .Add({"linear", names.head, {width, classes}});
+      .Add("take_token", "", {0})
+      .Add("layer_norm", names.norm, {width})
+      .Add("linear", names.head, {width, classes});
   return std::move(chain).Build();
 }
 
@@ -213,24 +211,20 @@ void AddEmbedding(const ModelSpec& spec, const Family& family, Chain& chain) {
   const std::string prefix = absl::StrCat(family.prefix, ".embeddings.");
   const int64_t width = spec.width;
   chain.Begin("embed")
-      .Add({"padding_mask", "", {family.padding}})
-      .Add({"padded_embedding",
-            prefix + "word_embeddings",
-            {spec.vocabulary, width, family.padding}});
+      .Add("padding_mask", "", {family.padding})
+      .Add("padded_embedding", prefix + "word_embeddings",
+           {spec.vocabulary, width, family.padding});
   if (family.masked_positions) {
-    chain.Add({"masked_positions",
-               prefix + "position_embeddings",
-               {spec.positions, width, family.padding}});
+    chain.Add("masked_positions", prefix + "position_embeddings",
+              {spec.positions, width, family.padding});
   } else {
-    chain.Add({"learned_positions",
-               prefix + "position_embeddings",
-               {spec.positions, width}});
+    chain.Add("learned_positions", prefix + "position_embeddings",
+              {spec.positions, width});
   }
   chain
-      .Add({"first_type",
-            prefix + "token_type_embeddings",
-            {family.types, width}})
-      .Add({family.norm, prefix + "LayerNorm", {width}})
+      .Add("first_type", prefix + "token_type_embeddings",
+           {family.types, width})
+      .Add(family.norm, prefix + "LayerNorm", {width})
       .AddDropout(spec.dropout);
 }
 
@@ -244,41 +238,38 @@ void AddBlock(const ModelSpec& spec, const Family& family, int index,
   const int64_t width = spec.width;
   chain.Begin(layer + ".attention")
       .Add("residual_begin")
-      .Add({"masked_attention",
-            block + ".attention.self",
-            {width, spec.heads},
-            spec.dropout})
-      .Add({"linear", block + ".attention.output.dense", {width, width}})
+      .Add("masked_attention", block + ".attention.self", {width, spec.heads},
+           spec.dropout)
+      .Add("linear", block + ".attention.output.dense", {width, width})
       .AddDropout(spec.dropout)
       .Add("residual_end")
-      .Add({family.norm, block + ".attention.output.LayerNorm", {width}});
+      .Add(family.norm, block + ".attention.output.LayerNorm", {width});
   chain.Begin(layer + ".output")
       .Add("residual_begin")
-      .Add(
-          {"linear", block + ".intermediate.dense", {width, kMlpRatio * width}})
+      .Add("linear", block + ".intermediate.dense", {width, kMlpRatio * width})
       .Add("gelu")
-      .Add({"linear", block + ".output.dense", {kMlpRatio * width, width}})
+      .Add("linear", block + ".output.dense", {kMlpRatio * width, width})
       .AddDropout(spec.dropout)
       .Add("residual_end")
-      .Add({family.norm, block + ".output.LayerNorm", {width}});
+      .Add(family.norm, block + ".output.LayerNorm", {width});
 }
 
 // From the first token.
 void AddHead(const ModelSpec& spec, int32_t classes, Chain& chain) {
   const int64_t width = spec.width;
-  chain.Begin("classifier").Add({"take_token", "", {0}});
+  chain.Begin("classifier").Add("take_token", "", {0});
   if (&FamilyOf(spec) == &kRoberta) {
     chain.AddDropout(spec.dropout)
-        .Add({"linear", "classifier.dense", {width, width}})
+        .Add("linear", "classifier.dense", {width, width})
         .Add("tanh")
         .AddDropout(spec.dropout)
-        .Add({"linear", "classifier.out_proj", {width, classes}});
+        .Add("linear", "classifier.out_proj", {width, classes});
     return;
   }
-  chain.Add({"linear", "bert.pooler.dense", {width, width}})
+  chain.Add("linear", "bert.pooler.dense", {width, width})
       .Add("tanh")
       .AddDropout(spec.dropout)
-      .Add({"linear", "classifier", {width, classes}});
+      .Add("linear", "classifier", {width, classes});
 }
 
 }  // namespace
@@ -313,19 +304,17 @@ void AddBlock(const ModelSpec& spec, int index, Chain& chain) {
   const int64_t width = spec.width;
   chain.Begin(layer + ".attn")
       .Add("residual_begin")
-      .Add({"layer_norm_e5", block + ".ln_1", {width}})
-      .Add({"causal_attention",
-            block + ".attn",
-            {width, spec.heads},
-            spec.dropout})
+      .Add("layer_norm_e5", block + ".ln_1", {width})
+      .Add("causal_attention", block + ".attn", {width, spec.heads},
+           spec.dropout)
       .AddDropout(spec.dropout)
       .Add("residual_end");
   chain.Begin(layer + ".mlp")
       .Add("residual_begin")
-      .Add({"layer_norm_e5", block + ".ln_2", {width}})
-      .Add({"conv1d", block + ".mlp.c_fc", {width, kMlpRatio * width}})
+      .Add("layer_norm_e5", block + ".ln_2", {width})
+      .Add("conv1d", block + ".mlp.c_fc", {width, kMlpRatio * width})
       .Add("gelu_new")
-      .Add({"conv1d", block + ".mlp.c_proj", {kMlpRatio * width, width}})
+      .Add("conv1d", block + ".mlp.c_proj", {kMlpRatio * width, width})
       .AddDropout(spec.dropout)
       .Add("residual_end");
 }
@@ -340,19 +329,17 @@ absl::StatusOr<ModelDescription> DescribeGpt(const ModelSpec& given,
   sizes.Update(CheckVocabulary(spec, classes));
   if (!sizes.ok()) return sizes;
   Chain chain(spec.name, input, spec.vocabulary);
-  chain.TakeTokens(spec.vocabulary).LabelTokens().Adapt(spec.lora, "");
+  chain.TakeTokens(spec.vocabulary, input).Adapt(spec.lora, "");
   // Files of old versions have the tied weight twice.
   chain.AddAlias("lm_head.weight", absl::StrCat(kEmbedding, ".weight"));
   chain.Begin("embed")
-      .Add({"token_embedding", kEmbedding, {spec.vocabulary, spec.width}})
-      .Add({"learned_positions",
-            "transformer.wpe",
-            {spec.positions, spec.width}})
+      .Add("token_embedding", kEmbedding, {spec.vocabulary, spec.width})
+      .Add("learned_positions", "transformer.wpe", {spec.positions, spec.width})
       .AddDropout(spec.dropout);
   for (int i = 0; i < spec.depth; ++i) AddBlock(spec, i, chain);
   chain.Begin("head")
-      .Add({"layer_norm_e5", "transformer.ln_f", {spec.width}})
-      .Add({"tied_linear", kEmbedding, {spec.width, spec.vocabulary}});
+      .Add("layer_norm_e5", "transformer.ln_f", {spec.width})
+      .Add("tied_linear", kEmbedding, {spec.width, spec.vocabulary});
   return std::move(chain).Build();
 }
 
@@ -382,18 +369,17 @@ absl::Status CheckGnmtSizes(const ModelSpec& spec, const Shape& input,
 void AddEncoder(const ModelSpec& spec, Chain& chain) {
   const int64_t width = spec.width;
   chain.Begin("encoder.embed")
-      .Add({"split_pair", "", {kPaddingToken}})
-      .Add({"padded_embedding",
-            "encoder.embedder",
-            {spec.vocabulary, width, kPaddingToken}});
+      .Add("split_pair", "", {kPaddingToken})
+      .Add("padded_embedding", "encoder.embedder",
+           {spec.vocabulary, width, kPaddingToken});
   for (int i = 0; i < spec.depth; ++i) {
     const bool residual = i >= kFirstResidual;
     chain.Begin(absl::StrCat("encoder.", i));
     if (residual) chain.Add("residual_begin");
     chain.AddDropout(spec.dropout)
-        .Add({i == 0 ? "bidirectional_lstm" : "lstm",
-              absl::StrCat("encoder.rnn_layers.", i),
-              {i == 1 ? 2 * width : width, width}});
+        .Add(i == 0 ? "bidirectional_lstm" : "lstm",
+             absl::StrCat("encoder.rnn_layers.", i),
+             {i == 1 ? 2 * width : width, width});
     if (residual) chain.Add("residual_end");
   }
 }
@@ -401,31 +387,28 @@ void AddEncoder(const ModelSpec& spec, Chain& chain) {
 void AddDecoder(const ModelSpec& spec, Chain& chain) {
   const int64_t width = spec.width;
   chain.Begin("decoder.embed")
-      .Add({"take_target", "", {width}})
-      .Add({"padded_embedding",
-            "decoder.embedder",
-            {spec.vocabulary, width, kPaddingToken}});
+      .Add("take_target", "", {width})
+      .Add("padded_embedding", "decoder.embedder",
+           {spec.vocabulary, width, kPaddingToken});
   chain.Begin("decoder.0")
       .AddDropout(spec.dropout)
-      .Add({"lstm", "decoder.att_rnn.rnn", {width, width}});
+      .Add("lstm", "decoder.att_rnn.rnn", {width, width});
   chain.Begin("decoder.attention")
-      .Add({"additive_attention", "decoder.att_rnn.attn", {width}});
+      .Add("additive_attention", "decoder.att_rnn.attn", {width});
   for (int i = 1; i < spec.depth; ++i) {
     const bool residual = i >= kFirstResidual;
     const bool last = i + 1 == spec.depth;
     chain.Begin(absl::StrCat("decoder.", i));
     if (residual) chain.Add("residual_begin");
-    chain.Add({last ? "join_last_context" : "join_context", "", {width}})
+    chain.Add(last ? "join_last_context" : "join_context", "", {width})
         .AddDropout(spec.dropout)
-        .Add({"lstm",
-              absl::StrCat("decoder.rnn_layers.", i - 1),
-              {2 * width, width}});
+        .Add("lstm", absl::StrCat("decoder.rnn_layers.", i - 1),
+             {2 * width, width});
     if (residual) chain.Add("residual_end");
   }
   chain.Begin("classifier")
-      .Add({"score_tokens",
-            "decoder.classifier.classifier",
-            {width, spec.vocabulary}});
+      .Add("score_tokens", "decoder.classifier.classifier",
+           {width, spec.vocabulary});
 }
 
 }  // namespace
@@ -436,7 +419,8 @@ absl::StatusOr<ModelDescription> DescribeGnmt(const ModelSpec& given,
   const ModelSpec spec = WithSizesOfData(given, input, classes);
   PACELINE_RETURN_IF_ERROR(CheckGnmtSizes(spec, input, classes));
   Chain chain(spec.name, input, spec.vocabulary);
-  chain.TakeTokens(spec.vocabulary).LabelTargets();
+  // Every token of the target, the second half of a sample, has a label.
+  chain.TakeTokens(spec.vocabulary, {input[0] / 2});
   AddEncoder(spec, chain);
   AddDecoder(spec, chain);
   return std::move(chain).Build();

@@ -58,13 +58,6 @@ void RemoveAll(prometheus::Family<Metric>* family,
   }
 }
 
-void Remove(const DeclaredFamily& family,
-            const std::map<LabelValues, void*>& series) {
-  RemoveAll(family.counters, series);
-  RemoveAll(family.gauges, series);
-  RemoveAll(family.histograms, series);
-}
-
 }  // namespace
 
 struct MetricsRegistry::Impl {
@@ -194,22 +187,19 @@ Histogram MetricsRegistry::GetHistogram(const std::string& name,
   return histogram;
 }
 
-void MetricsRegistry::RemoveSeries(const std::string& name) {
-  absl::MutexLock lock(&impl_->mutex);
-  DeclaredFamily& family = impl_->Find(name);
-  Remove(family, std::exchange(family.series, {}));
-}
-
-void MetricsRegistry::RemoveSeries(const std::string& name,
-                                   const std::string& first_label) {
+void MetricsRegistry::RemoveSeries(
+    const std::string& name, const std::optional<std::string>& first_label) {
   absl::MutexLock lock(&impl_->mutex);
   DeclaredFamily& family = impl_->Find(name);
   std::map<LabelValues, void*> gone;
   for (const auto& [values, metric] : family.series) {
-    if (!values.empty() && values[0] == first_label) gone[values] = metric;
+    const absl::string_view first = values.empty() ? "" : values[0];
+    if (!first_label || first == *first_label) gone[values] = metric;
   }
   for (const auto& [values, metric] : gone) family.series.erase(values);
-  Remove(family, gone);
+  RemoveAll(family.counters, gone);
+  RemoveAll(family.gauges, gone);
+  RemoveAll(family.histograms, gone);
 }
 
 std::string MetricsRegistry::Text() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,10 +68,10 @@ class MetricsRegistry {
   Histogram GetHistogram(const std::string& name,
                          const LabelValues& labels = {});
 
-  // Drops every series of a family.  Their handles must not be used again.
-  void RemoveSeries(const std::string& name);
-  // Drops those series whose first label has this value (a job that has ended).
-  void RemoveSeries(const std::string& name, const std::string& first_label);
+  // Drops every series of a family, or those whose first label has this value
+  // (a job that has ended).  Their handles must not be used again.
+  void RemoveSeries(const std::string& name,
+                    const std::optional<std::string>& first_label = {});
 
   // The text exposition format 0.0.4.
   std::string Text() const;

@@ -148,9 +148,8 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::Add(
                               absl::StrJoin(Missing(), ", "));
   }
   if (report.step == open_step_ - 1) {
-    const absl::Status same =
-        CheckRepeat(report, last_reports_.at({report.stage, report.replica}));
-    if (!same.ok()) return same;
+    PACELINE_RETURN_IF_ERROR(
+        CheckRepeat(report, last_reports_.at({report.stage, report.replica})));
     return last_verdict_;
   }
   return AddToOpenStep(report);
@@ -160,8 +159,7 @@ absl::StatusOr<std::optional<StepVerdict>> StepGate::AddToOpenStep(
     const StepReport& report) {
   const std::pair<int, int> place(report.stage, report.replica);
   if (const auto known = reports_.find(place); known != reports_.end()) {
-    const absl::Status same = CheckRepeat(report, known->second);
-    if (!same.ok()) return same;
+    PACELINE_RETURN_IF_ERROR(CheckRepeat(report, known->second));
     return std::optional<StepVerdict>();
   }
   if (!reports_.empty() && reports_.begin()->second.samples != report.samples) {

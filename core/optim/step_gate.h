@@ -80,10 +80,6 @@ class StepGate {
   // first_step: the first one that is reported.
   StepGate(const TrainSpec& train, int64_t total_steps,
            std::vector<int> replicas, int64_t first_step = 0);
-  // One of each.
-  StepGate(const TrainSpec& train, int64_t total_steps, int stages,
-           int64_t first_step = 0)
-      : StepGate(train, total_steps, std::vector<int>(stages, 1), first_step) {}
 
   // Takes a report.  Returns the verdict if this was the last missing report or
   // if the step is already decided; nothing while others are missing.

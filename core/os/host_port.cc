@@ -38,16 +38,15 @@ absl::Status BadAddress(const std::string& address, absl::string_view why) {
 
 // Digits only: neither "+1" nor " 1" is a port.
 bool ParsePort(absl::string_view text, int* port) {
-  if (text.empty() || text.size() > 5) return false;
-  for (const char c : text) {
-    if (!absl::ascii_isdigit(c)) return false;
-  }
-  return absl::SimpleAtoi(text, port) && *port <= 65535;
+  return text.size() <= 5 && std::ranges::all_of(text, absl::ascii_isdigit) &&
+         absl::SimpleAtoi(text, port) && *port <= 65535;
 }
 
+// A scope ("fe80::1%eth0") is for getaddrinfo to judge.
 bool IsIpv6(const std::string& host) {
   in6_addr parsed;
-  return inet_pton(AF_INET6, host.c_str(), &parsed) == 1;
+  return inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &parsed) ==
+         1;
 }
 
 constexpr char kGiveAddress[] = "name it with --coordinator HOST:PORT";
@@ -75,11 +74,10 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
       return BadAddress(address, "brackets do not match");
     }
     host = host.substr(1, host.size() - 2);
-    // A scope ("fe80::1%eth0") is for getaddrinfo to judge.
-    if (!IsIpv6(host.substr(0, host.find('%')))) {
+    if (!IsIpv6(host)) {
       return BadAddress(address, "an IPv6 address belongs into the brackets");
     }
-  } else if (IsIpv6(host.substr(0, host.find('%')))) {
+  } else if (IsIpv6(host)) {
     return BadAddress(address, absl::StrCat("an IPv6 address needs brackets, [",
                                             host, "]:", result.port));
   } else if (host.find_first_of(":[]") != std::string::npos) {
@@ -133,10 +131,8 @@ std::string Normal(absl::string_view name) {
 }
 
 bool IsAddress(const std::string& host) {
-  in6_addr address;
-  const std::string without_scope = host.substr(0, host.find('%'));
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, without_scope.c_str(), &address) == 1;
+  in_addr v4;
+  return inet_pton(AF_INET, host.c_str(), &v4) == 1 || IsIpv6(host);
 }
 
 // This machine's name.

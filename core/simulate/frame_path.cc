@@ -24,11 +24,6 @@ FramePath::FramePath(World& world) : world_(world) {
     // nothing separates is twice a batch (worker/control/run_order).
     credit_frames_ = 4 * program.micro_batches;
   }
-  AddChannels();
-}
-
-void FramePath::AddChannels() {
-  const Program& program = world_.program;
   for (int b = 0; b + 1 < program.stages; ++b) {
     first_channel_.push_back(static_cast<int>(channels_.size()));
     for (const int above : program.workers_of[b]) {
@@ -165,9 +160,8 @@ std::optional<int> FramePath::OnArrived(int id) {
 void FramePath::OnConsumed(SimFrameKind kind, int stage, int micro_batch) {
   if (channels_.empty()) return;
   const int channel = ChannelOf(kind, stage, micro_batch);
-  const std::vector<int>& device_of = world_.program.device_of;
-  const double latency = world_.network.latency_seconds(
-      device_of[channels_[channel].to], device_of[channels_[channel].from]);
+  const double latency =
+      world_.LatencyBetween(channels_[channel].to, channels_[channel].from);
   world_.queue.Push(world_.now + latency, {SimEventKind::kCredit, channel});
 }
 
@@ -239,9 +233,9 @@ void StepEnd::GoOn(int worker) {
     SendToOthers(worker, /*sum=*/true);
   }
   if (exchange.sums < exchange.others) return;
-  exchange.computed = exchange.summed = false;
-  exchange.parts = exchange.sums = 0;
-  Report(worker);
+  exchange.Begin();
+  world_.queue.Push(world_.now + world_.LatencyBetween(worker, 0),
+                    {SimEventKind::kReport, worker});
 }
 
 void StepEnd::SendToOthers(int worker, bool sum) {
@@ -260,32 +254,19 @@ void StepEnd::SendToOthers(int worker, bool sum) {
   }
 }
 
-double StepEnd::LatencyBetween(int from, int to) const {
-  const std::vector<int>& device_of = world_.program.device_of;
-  return world_.network.latency_seconds(device_of[from], device_of[to]);
-}
-
-void StepEnd::Report(int worker) {
-  world_.queue.Push(world_.now + LatencyBetween(worker, 0),
-                    {SimEventKind::kReport, worker});
-}
-
 void StepEnd::OnReport() {
   if (++reports_ < world_.program.workers()) return;
   reports_ = 0;
   for (int worker = 0; worker < world_.program.workers(); ++worker) {
-    world_.queue.Push(
-        world_.now + world_.options.gate_seconds + LatencyBetween(0, worker),
-        {SimEventKind::kVerdict, worker});
+    world_.queue.Push(world_.now + world_.options.gate_seconds +
+                          world_.LatencyBetween(0, worker),
+                      {SimEventKind::kVerdict, worker});
   }
 }
 
 void StepEnd::Clear() {
   reports_ = 0;
-  for (Exchange& exchange : exchanges_) {
-    exchange.computed = exchange.summed = false;
-    exchange.parts = exchange.sums = 0;
-  }
+  for (Exchange& exchange : exchanges_) exchange.Begin();
 }
 
 }  // namespace paceline

@@ -68,7 +68,6 @@ class FramePath {
     std::deque<int> waiting;
   };
 
-  void AddChannels();
   int ChannelOf(SimFrameKind kind, int stage, int micro_batch) const;
   void Depart(int frame);
   double CpuSeconds(int worker, double bytes) const;
@@ -117,12 +116,15 @@ class StepEnd {
     bool summed = false;
     int parts = 0;  // received
     int sums = 0;   // received
+
+    void Begin() {
+      computed = summed = false;
+      parts = sums = 0;
+    }
   };
 
   void GoOn(int worker);
   void SendToOthers(int worker, bool sum);
-  void Report(int worker);
-  double LatencyBetween(int from, int to) const;
 
   World& world_;
   FramePath& path_;

@@ -37,18 +37,11 @@ Runner::Runner(const PlanProblem& problem, const SimulationOptions& options,
                0),
       slow_now_(options.slow_downs.size(), false),
       workers_done_(options.steps, 0) {
-  PrepareWorkers();
-}
-
-void Runner::PrepareWorkers() {
-  const Program& program = world_.program;
-  const PlanProblem& problem = world_.problem;
   world_.uses.resize(program.workers());
   world_.step_of.resize(program.workers(), 0);
   world_.memory.resize(program.workers());
   for (int w = 0; w < program.workers(); ++w) {
-    const int device = program.device_of[w];
-    world_.processors.emplace_back(QuotaOf(world_.options, device));
+    world_.processors.emplace_back(QuotaOf(options, program.device_of[w]));
     world_.memory[w].fixed = problem.reserved_bytes;
   }
   for (int stage = 0; stage < program.stages; ++stage) {
@@ -56,7 +49,7 @@ void Runner::PrepareWorkers() {
     for (size_t i = 0; i < replicas.size(); ++i) {
       workers_[replicas[i]].replica = static_cast<int>(i);
       world_.uses[replicas[i]].stages.push_back(stage);
-      world_.memory[replicas[i]].fixed += world_.stages[stage].fixed_bytes;
+      world_.memory[replicas[i]].fixed += stages[stage].fixed_bytes;
     }
   }
   for (int w = 0; w < program.workers(); ++w) {
@@ -64,7 +57,7 @@ void Runner::PrepareWorkers() {
   }
   if (program.streamed_step == 0) return;
   std::vector<int> forced;
-  if (world_.options.vertical_sync) {
+  if (options.vertical_sync) {
     forced = VersionsOfFirstStage(program.lists[program.workers_of[0][0]],
                                   program.micro_batches);
   }
@@ -342,7 +335,11 @@ void Runner::OnDone(int worker, const Instruction& done) {
     case Op::kBackwardWeight:
       return OnWeightGradientDone(worker, done.stage, /*split=*/true);
     case Op::kUpdate:
-      return OnUpdateDone(worker, done.micro_batch);
+      // In a stream no gate ends a step: its last update does.
+      if ((done.micro_batch + 1) % world_.program.streamed_step == 0) {
+        OnStepDone(worker);
+      }
+      return;
     default:
       return;
   }
@@ -392,11 +389,6 @@ void Runner::OnWeightGradientDone(int worker, int stage, bool split) {
   if (stage == 0) ++micro_batches_done_;
   world_.ChangeMemory(worker,
                       -work.kept_bytes - (split ? work.split_bytes : 0));
-}
-
-// In a stream no gate ends a step: the last update of its micro-batches does.
-void Runner::OnUpdateDone(int worker, int micro_batch) {
-  if ((micro_batch + 1) % world_.program.streamed_step == 0) OnStepDone(worker);
 }
 
 void Runner::FollowVersions(int worker, const Instruction& done) {
@@ -481,10 +473,6 @@ void Runner::OnRecover() {
   ++result_.restarts;
   result_.lost_seconds += world_.now - attempt_began_;
   attempt_began_ = world_.now;
-  RestartStep();
-}
-
-void Runner::RestartStep() {
   const int step = static_cast<int>(step_ends_.size());
   std::fill(workers_done_.begin() + step, workers_done_.end(), 0);
   std::ranges::fill(arrived_, 0);
@@ -503,7 +491,10 @@ void Runner::RestartStep() {
 
 // --- The end ----------------------------------------------------------------
 
-void Runner::CompleteUses() {
+SimulationResult Runner::Summarize() {
+  result_.seconds = world_.now;
+  result_.devices.resize(world_.problem.devices.size());
+  for (Processor& processor : world_.processors) processor.Abandon(world_.now);
   for (int w = 0; w < world_.program.workers(); ++w) {
     const Processor& processor = world_.processors[w];
     DeviceUse& use = world_.uses[w];
@@ -521,13 +512,6 @@ void Runner::CompleteUses() {
     use.peak_bytes = world_.memory[w].peak;
     result_.devices[world_.program.device_of[w]] = std::move(use);
   }
-}
-
-SimulationResult Runner::Summarize() {
-  result_.seconds = world_.now;
-  result_.devices.resize(world_.problem.devices.size());
-  for (Processor& processor : world_.processors) processor.Abandon(world_.now);
-  CompleteUses();
   double idle = 0;
   for (const DeviceUse& use : result_.devices) idle += use.wait_seconds;
   const double there = world_.program.workers() * result_.seconds;

@@ -40,7 +40,6 @@ class Runner {
     bool finished = false;
   };
 
-  void PrepareWorkers();
   void PushPlannedEvents();
   void React(const SimEvent& event);
 
@@ -58,7 +57,6 @@ class Runner {
   void OnForwardDone(int worker, const Instruction& instruction);
   void OnInputGradientDone(int worker, int stage);
   void OnWeightGradientDone(int worker, int stage, bool split);
-  void OnUpdateDone(int worker, int micro_batch);
   // After any instruction that took time.
   void OnDone(int worker, const Instruction& done);
   void FollowVersions(int worker, const Instruction& done);
@@ -70,7 +68,6 @@ class Runner {
   void OnSlow(int device);
   void OnFail(const SimulatedFailure& failure);
   void OnRecover();
-  void RestartStep();
 
   bool IsLocal(int stage, int other_stage, int micro_batch) const;
   uint32_t& Arrived(SimFrameKind kind, int stage, int micro_batch);
@@ -80,7 +77,6 @@ class Runner {
     return by_replica[workers_[worker].replica];
   }
   SimulationResult Summarize();
-  void CompleteUses();
 
   World world_;
   FramePath path_;

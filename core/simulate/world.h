@@ -126,6 +126,11 @@ struct World {
   std::vector<DeviceUse> uses = {};        // [workers]
   std::vector<int> step_of = {};           // [workers]: which one it is in
 
+  double LatencyBetween(int from, int to) const {
+    return network.latency_seconds(program.device_of[from],
+                                   program.device_of[to]);
+  }
+
   void ChangeMemory(int worker, double bytes) {
     if (bytes == 0) return;
     MemoryMeter& meter = memory[worker];

@@ -1,22 +1,21 @@
 #include "core/trust/secret.h"
 
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/os/files.h"
 #include "core/os/host_port.h"
+#include "core/trust/certificates.h"
 
 namespace paceline {
 namespace {
 
-constexpr size_t kDrawnBytes = 32;
+constexpr int kDrawnBytes = 32;
 constexpr size_t kLeastBytes = 16;
 constexpr int64_t kMostBytes = 512;
 
@@ -29,11 +28,7 @@ std::string& ProcessSecret() {
 }  // namespace
 
 absl::Status MakeSecret(const std::string& path) {
-  std::string drawn(kDrawnBytes, '\0');
-  PACELINE_CHECK(getrandom(drawn.data(), kDrawnBytes, 0) == kDrawnBytes,
-                 "no randomness");
-  return WriteFileAtomically(
-      path, absl::StrCat(absl::BytesToHexString(drawn), "\n"), 0600);
+  return WriteFileAtomically(path, RandomHex(kDrawnBytes) + "\n", 0600);
 }
 
 absl::Status UseSecret(const std::string& path) {

@@ -27,15 +27,6 @@ int32_t StepOf(int32_t units) {
   return units < 4 * kBlock ? step : (step + kBlock - 1) / kBlock * kBlock;
 }
 
-// The operation of `layer` that owns `parameter`.
-const Operation& OwnerOf(const Layer& layer, const Parameter& parameter) {
-  const auto owner = std::ranges::find_if(
-      layer.operations,
-      [&](const Operation& each) { return Owns(each, parameter); });
-  PACELINE_CHECK(owner != layer.operations.end(), parameter.name);
-  return *owner;
-}
-
 // Queries, keys and values lie one behind the other in one tensor: three runs
 // of heads.  It is the attention's first projection, whose result has them.
 int64_t RunsOf(const Operation& before, const Operation& after, size_t axis) {
@@ -78,6 +69,12 @@ UnitView ViewOf(const UnitAxis& axis, int32_t units, const Shape& shape) {
   return {NumElements(all.first(axis.axis)), axis.runs, units,
           shape[axis.axis] / (axis.runs * units) *
               NumElements(all.subspan(axis.axis + 1))};
+}
+
+std::map<std::string, Tensor*> ByName(std::vector<NamedTensor>& tensors) {
+  std::map<std::string, Tensor*> by_name;
+  for (NamedTensor& each : tensors) by_name[each.name] = &each.tensor;
+  return by_name;
 }
 
 const Tensor& TensorOf(const std::vector<NamedTensor>& tensors,
@@ -263,8 +260,7 @@ void AddScoresOfStep(const std::vector<UnitGroup>& groups,
 std::vector<NamedTensor> WithUnits(const UnitGroup& group,
                                    const std::vector<int32_t>& kept,
                                    std::vector<NamedTensor> weights) {
-  std::map<std::string, Tensor*> by_name;
-  for (NamedTensor& each : weights) by_name[each.name] = &each.tensor;
+  const std::map<std::string, Tensor*> by_name = ByName(weights);
   for (const UnitAxis& axis : group.axes) {
     Tensor& tensor = *by_name.at(axis.tensor);
     tensor = WithSlices(tensor, axis, group.units, kept);
@@ -349,8 +345,7 @@ std::vector<AdaptedMap> AdaptedMapsOf(const ModelDescription& model) {
 
 absl::StatusOr<std::vector<NamedTensor>> MergeAdapters(
     const ModelDescription& model, std::vector<NamedTensor> weights) {
-  std::map<std::string, Tensor*> by_name;
-  for (NamedTensor& each : weights) by_name[each.name] = &each.tensor;
+  std::map<std::string, Tensor*> by_name = ByName(weights);
   for (const AdaptedMap& map : AdaptedMapsOf(model)) {
     for (const std::string& name : {map.weight, map.in, map.out}) {
       if (by_name.contains(name)) continue;

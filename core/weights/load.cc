@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -41,27 +40,6 @@ bool IsFinite(const Tensor& tensor) {
   const absl::Span<const float> values = tensor.As<float>();
   return std::ranges::all_of(values,
                              [](float value) { return std::isfinite(value); });
-}
-
-// The second names of the tensors in `own`, with the first ones.
-std::map<std::string, std::string> AliasesOf(const ModelDescription& model,
-                                             const std::set<std::string>& own) {
-  std::map<std::string, std::string> aliases;
-  for (const ModelDescription::Alias& each : model.aliases) {
-    if (own.contains(each.name)) aliases[each.alias] = each.name;
-  }
-  return aliases;
-}
-
-// `own`, and the second names that the file has.
-std::set<std::string> WithAliases(
-    std::set<std::string> own,
-    const std::map<std::string, std::string>& aliases,
-    const std::vector<TensorPlace>& tensors) {
-  for (const TensorPlace& tensor : tensors) {
-    if (aliases.contains(tensor.name)) own.insert(tensor.name);
-  }
-  return own;
 }
 
 // Gives each tensor its first name.  Of a tensor that is there under two names
@@ -113,70 +91,6 @@ std::string ShardText(const std::string& path) {
       "of safetensors.torch");
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
-    const ModelSpec& spec, const ModelDescription& model,
-    const LayerRange& layers, WeightsOrigin* origin) {
-  WeightsOrigin unread;
-  WeightsOrigin& said = origin == nullptr ? unread : *origin;
-  said = WeightsOrigin();
-  std::set<std::string> own;
-  for (int i = layers.first; i < layers.last; ++i) {
-    for (const Parameter& parameter : model.layers[i].parameters) {
-      if (spec.reset_head && IsHead(model, parameter.name)) continue;
-      own.insert(parameter.name);
-    }
-    for (const Parameter& parameter : model.layers[i].borrowed) {
-      own.insert(parameter.name);
-    }
-  }
-  const std::map<std::string, std::string> aliases = AliasesOf(model, own);
-  std::map<std::string, std::string> ours;  // by the file's names
-  const auto choose = [&](std::vector<TensorPlace> tensors)
-      -> absl::StatusOr<std::set<std::string>> {
-    ours = PublishedNames(model, tensors);
-    std::set<std::string> theirs;
-    for (TensorPlace& tensor : tensors) {
-      const auto name = ours.find(tensor.name);
-      if (name == ours.end()) continue;
-      if (own.contains(name->second) || aliases.contains(name->second)) {
-        theirs.insert(tensor.name);
-      }
-      tensor.name = name->second;
-    }
-    absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
-    if (!fits.ok()) {
-      return InvalidArgument(spec.weights, ": ", fits.message(),
-                             ShardText(spec.weights));
-    }
-    fits = CheckMadeWith(said.metadata, model.made_with, spec.reset_head,
-                         said.notes);
-    if (!fits.ok()) return InvalidArgument(spec.weights, ": ", fits.message());
-    for (std::string& note : said.notes) {
-      note = absl::StrCat(spec.weights, ": ", note);
-    }
-    std::set<std::string> wanted = WithAliases(own, aliases, tensors);
-    wanted.merge(theirs);
-    return wanted;
-  };
-  auto tensors = ReadSafetensors(spec.weights, choose, &said.metadata);
-  if (!tensors.ok()) return tensors.status();
-  for (NamedTensor& named : *tensors) {
-    named.tensor = Widened(named.tensor);
-    if (!IsFinite(named.tensor)) {
-      return InvalidArgument(
-          spec.weights, ": ", named.name,
-          " holds NaN or infinity: take weights from before that happened");
-    }
-    const auto name = ours.find(named.name);
-    if (name != ours.end()) named.name = name->second;
-  }
-  return WithoutAliases(spec.weights, aliases, std::move(*tensors));
-}
-
-namespace {
-
 // The part before the scores has one of these names.
 constexpr absl::string_view kTrunks[] = {"transformer.", "bert.", "roberta."};
 // Training scripts save a model inside of these: of DataParallel, of Lightning.
@@ -205,10 +119,9 @@ bool IsTextClassifier(const ModelDescription& model) {
 std::string Unwrapped(absl::string_view name) {
   std::string bare = absl::StrReplaceAll(name, {{"_orig_mod.", ""}});
   absl::string_view rest = bare;
-  while (std::any_of(std::begin(kWrappers), std::end(kWrappers),
-                     [&](absl::string_view wrapper) {
-                       return absl::ConsumePrefix(&rest, wrapper);
-                     })) {
+  while (std::ranges::any_of(kWrappers, [&](absl::string_view wrapper) {
+    return absl::ConsumePrefix(&rest, wrapper);
+  })) {
   }
   return std::string(rest);
 }
@@ -225,30 +138,8 @@ std::string WithoutTensorFlow(absl::string_view name) {
   return std::string(name);
 }
 
-}  // namespace
-
-std::map<std::string, std::string> PublishedNames(
-    const ModelDescription& model, const std::vector<TensorPlace>& tensors) {
-  const std::set<std::string> known = NamesOf(model);
-  std::set<std::string> taken;
-  for (const TensorPlace& tensor : tensors) taken.insert(tensor.name);
-  std::map<std::string, std::string> names;
-  for (const TensorPlace& tensor : tensors) {
-    if (known.contains(tensor.name)) continue;
-    const std::string plain = WithoutTensorFlow(Unwrapped(tensor.name));
-    std::vector<std::string> candidates = {plain};
-    for (const absl::string_view trunk : kTrunks) {
-      candidates.push_back(absl::StrCat(trunk, plain));
-    }
-    for (std::string& name : candidates) {
-      if (!known.contains(name) || !taken.insert(name).second) continue;
-      names[tensor.name] = std::move(name);
-      break;
-    }
-  }
-  return names;
-}
-
+// Whether `parameter` is a text classifier's that lies between its encoder and
+// its class scores: published encoders do not have it, fine-tuned models do.
 bool IsBehindEncoder(const ModelDescription& model,
                      const std::string& parameter) {
   if (!IsTextClassifier(model)) return false;
@@ -256,6 +147,8 @@ bool IsBehindEncoder(const ModelDescription& model,
   return std::ranges::find(last, parameter, &Parameter::name) != last.end();
 }
 
+// Whether a tensor that a text classifier has no parameter for belongs to what
+// an encoder is trained for first: to guess words and the order of sentences.
 bool IsOfAnotherHead(const ModelDescription& model, const std::string& tensor) {
   if (!IsTextClassifier(model)) return false;
   for (const absl::string_view part :
@@ -265,7 +158,12 @@ bool IsOfAnotherHead(const ModelDescription& model, const std::string& tensor) {
   return false;
 }
 
-namespace {
+// Whether a file may go without it: a count that no computation looks at, and
+// that weights written by old libraries do not have; or an adapter.
+bool IsOptional(const Parameter& parameter) {
+  return absl::EndsWith(parameter.name, ".num_batches_tracked") ||
+         IsOfAdapter(parameter);
+}
 
 constexpr size_t kMostNamesShown = 3;
 constexpr size_t kMostBytesShown = 200;  // of a name and what is wrong with it
@@ -287,8 +185,8 @@ void Compare(const Parameter& parameter, const TensorPlace& tensor,
                      ShapeText(parameter.shape)));
   } else if (!Converts(tensor.dtype, parameter.dtype)) {
     differences.dtypes.push_back(
-        absl::StrCat(parameter.name, " ", std::string(DTypeName(tensor.dtype)),
-                     ", need ", std::string(DTypeName(parameter.dtype))));
+        absl::StrCat(parameter.name, " ", DTypeName(tensor.dtype), ", need ",
+                     DTypeName(parameter.dtype)));
   }
 }
 
@@ -393,16 +291,94 @@ void Add(const char* what, const std::vector<std::string>& names,
 
 }  // namespace
 
+absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
+    const ModelSpec& spec, const ModelDescription& model,
+    const LayerRange& layers, WeightsOrigin* origin) {
+  WeightsOrigin unread;
+  WeightsOrigin& said = origin == nullptr ? unread : *origin;
+  said = WeightsOrigin();
+  std::set<std::string> own;
+  for (int i = layers.first; i < layers.last; ++i) {
+    for (const Parameter& parameter : model.layers[i].parameters) {
+      if (spec.reset_head && IsHead(model, parameter.name)) continue;
+      own.insert(parameter.name);
+    }
+    for (const Parameter& parameter : model.layers[i].borrowed) {
+      own.insert(parameter.name);
+    }
+  }
+  std::map<std::string, std::string> aliases;  // second names of these
+  for (const ModelDescription::Alias& each : model.aliases) {
+    if (own.contains(each.name)) aliases[each.alias] = each.name;
+  }
+  std::map<std::string, std::string> ours;  // by the file's names
+  const auto choose = [&](std::vector<TensorPlace> tensors)
+      -> absl::StatusOr<std::set<std::string>> {
+    ours = PublishedNames(model, tensors);
+    std::set<std::string> wanted = own;
+    for (TensorPlace& tensor : tensors) {
+      const std::string theirs = tensor.name;
+      const auto name = ours.find(theirs);
+      if (name != ours.end()) tensor.name = name->second;
+      if (own.contains(tensor.name) || aliases.contains(tensor.name)) {
+        wanted.insert(theirs);
+      }
+    }
+    absl::Status fits = CheckWeights(model, tensors, spec.reset_head);
+    if (!fits.ok()) {
+      return InvalidArgument(spec.weights, ": ", fits.message(),
+                             ShardText(spec.weights));
+    }
+    fits = CheckMadeWith(said.metadata, model.made_with, spec.reset_head,
+                         said.notes);
+    if (!fits.ok()) return InvalidArgument(spec.weights, ": ", fits.message());
+    for (std::string& note : said.notes) {
+      note = absl::StrCat(spec.weights, ": ", note);
+    }
+    return wanted;
+  };
+  auto tensors = ReadSafetensors(spec.weights, choose, &said.metadata);
+  if (!tensors.ok()) return tensors.status();
+  for (NamedTensor& named : *tensors) {
+    named.tensor = Widened(named.tensor);
+    if (!IsFinite(named.tensor)) {
+      return InvalidArgument(
+          spec.weights, ": ", named.name,
+          " holds NaN or infinity: take weights from before that happened");
+    }
+    const auto name = ours.find(named.name);
+    if (name != ours.end()) named.name = name->second;
+  }
+  return WithoutAliases(spec.weights, aliases, std::move(*tensors));
+}
+
+std::map<std::string, std::string> PublishedNames(
+    const ModelDescription& model, const std::vector<TensorPlace>& tensors) {
+  const std::set<std::string> known = NamesOf(model);
+  std::set<std::string> taken;
+  for (const TensorPlace& tensor : tensors) taken.insert(tensor.name);
+  std::map<std::string, std::string> names;
+  for (const TensorPlace& tensor : tensors) {
+    if (known.contains(tensor.name)) continue;
+    const std::string plain = WithoutTensorFlow(Unwrapped(tensor.name));
+    std::vector<std::string> candidates = {plain};
+    for (const absl::string_view trunk : kTrunks) {
+      candidates.push_back(absl::StrCat(trunk, plain));
+    }
+    for (std::string& name : candidates) {
+      if (!known.contains(name) || !taken.insert(name).second) continue;
+      names[tensor.name] = std::move(name);
+      break;
+    }
+  }
+  return names;
+}
+
 bool IsHead(const ModelDescription& model, const std::string& parameter) {
   const Layer& last = model.layers.back();
   const std::string& head = last.operations.back().name;
   return !head.empty() && last.borrowed.empty() &&
          absl::StartsWith(parameter, head + ".");
-}
-
-bool IsOptional(const Parameter& parameter) {
-  return absl::EndsWith(parameter.name, ".num_batches_tracked") ||
-         IsOfAdapter(parameter);
 }
 
 bool Converts(DType from, DType to) {

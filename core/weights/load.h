@@ -39,10 +39,6 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
 // is an embedding too.
 bool IsHead(const ModelDescription& model, const std::string& parameter);
 
-// Whether a file may go without it: a count that no computation looks at, and
-// that weights written by old libraries do not have; or an adapter.
-bool IsOptional(const Parameter& parameter);
-
 // Whether tensors of `from` can be read as values of `to` without loss: equal
 // ones, and the shorter floats as float32.
 bool Converts(DType from, DType to);
@@ -53,7 +49,7 @@ bool Converts(DType from, DType to);
 // them.
 //   reset_head  the head's tensors are not looked at, nor missed; of a text
 //               classifier neither is what a published encoder has for another
-//               head (IsOfAnotherHead) and lacks (IsBehindEncoder)
+//               head and lacks
 // Errors:
 //   InvalidArgument  counts the tensors that are missing, unknown, of another
 //                    shape or of a dtype that does not convert
@@ -72,14 +68,5 @@ absl::Status CheckWeights(const ModelDescription& model,
 // name of the model.
 std::map<std::string, std::string> PublishedNames(
     const ModelDescription& model, const std::vector<TensorPlace>& tensors);
-
-// Whether `parameter` is a text classifier's that lies between its encoder and
-// its class scores: published encoders do not have it, fine-tuned models do.
-bool IsBehindEncoder(const ModelDescription& model,
-                     const std::string& parameter);
-
-// Whether a tensor that a text classifier has no parameter for belongs to what
-// an encoder is trained for first: to guess words and the order of sentences.
-bool IsOfAnotherHead(const ModelDescription& model, const std::string& tensor);
 
 }  // namespace paceline

@@ -418,49 +418,44 @@ class Source {
   }
 
  private:
-  explicit Source(std::unique_ptr<ByteFile> file)
-      : file_(std::move(file)),
-        path_(file_->path()),
-        file_bytes_(file_->size()) {}
+  explicit Source(std::unique_ptr<ByteFile> file) : file_(std::move(file)) {}
 
   absl::StatusOr<int64_t> ReadHeaderBytes() const;
   absl::Status NameIt(absl::Status why) const;
   absl::Status ReadHeader();
 
   const std::unique_ptr<ByteFile> file_;
-  const std::string& path_;
-  const int64_t file_bytes_;
   int64_t data_begin_ = 0;
   SafetensorsHeader header_;
 };
 
 // Reads the length of the header, as the file states it.
 absl::StatusOr<int64_t> Source::ReadHeaderBytes() const {
-  if (file_bytes_ < kLengthBytes) {
-    return Refuse(path_, "only ", file_bytes_, " bytes");
+  if (file_->size() < kLengthBytes) {
+    return Refuse(file_->path(), "only ", file_->size(), " bytes");
   }
   uint8_t encoded[kLengthBytes] = {};
   PACELINE_RETURN_IF_ERROR(ReadAt(0, encoded, kLengthBytes));
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | encoded[i];
   if (length > uint64_t{kMaxHeaderBytes}) {
-    return Refuse(path_, "a header of ", length, " bytes, the limit is ",
-                  kMaxHeaderBytes);
+    return Refuse(file_->path(), "a header of ", length,
+                  " bytes, the limit is ", kMaxHeaderBytes);
   }
-  if (length > static_cast<uint64_t>(file_bytes_ - kLengthBytes)) {
-    return Refuse(path_, "cut short: a header of ", length,
-                  " bytes in a file of ", file_bytes_);
+  if (length > static_cast<uint64_t>(file_->size() - kLengthBytes)) {
+    return Refuse(file_->path(), "cut short: a header of ", length,
+                  " bytes in a file of ", file_->size());
   }
   return static_cast<int64_t>(length);
 }
 
 // Reads the first bytes of a file that turned out to have no header.
 absl::Status Source::NameIt(absl::Status why) const {
-  std::string begin(std::min(file_bytes_, kNamedBytes), '\0');
+  std::string begin(std::min(file_->size(), kNamedBytes), '\0');
   PACELINE_RETURN_IF_ERROR(
       ReadAt(0, reinterpret_cast<uint8_t*>(begin.data()), std::ssize(begin)));
   const std::string what = WhatItIs(begin);
-  return what.empty() ? why : Refuse(path_, "it is ", what);
+  return what.empty() ? why : Refuse(file_->path(), "it is ", what);
 }
 
 absl::Status Source::ReadHeader() {
@@ -472,11 +467,12 @@ absl::Status Source::ReadHeader() {
       ReadAt(kLengthBytes, reinterpret_cast<uint8_t*>(json.data()), bytes));
   data_begin_ = kLengthBytes + bytes;
   absl::StatusOr<SafetensorsHeader> header =
-      ParseSafetensorsHeader(json, file_bytes_ - data_begin_);
+      ParseSafetensorsHeader(json, file_->size() - data_begin_);
   if (absl::IsUnimplemented(header.status())) {
-    return InvalidArgument(path_, ": ", header.status().message());
+    return InvalidArgument(file_->path(), ": ", header.status().message());
   }
-  if (!header.ok()) return NameIt(Refuse(path_, header.status().message()));
+  if (!header.ok())
+    return NameIt(Refuse(file_->path(), header.status().message()));
   header_ = *std::move(header);
   return absl::OkStatus();
 }

@@ -184,12 +184,6 @@ absl::Status CheckSameState(const StateLayout& has, const StateLayout& wants) {
                        said_by_client);
 }
 
-Shape PredictionShape(const ModelDescription& model) {
-  Shape shape = model.layers.back().output;
-  if (!shape.empty()) shape.pop_back();
-  return shape;
-}
-
 std::vector<uint8_t> SkippedRow(const ModelDescription& model,
                                 const InferSpec& infer) {
   bool any = infer.tolerate == "skip";
@@ -206,15 +200,17 @@ std::vector<uint8_t> SkippedRow(const ModelDescription& model,
 absl::StatusOr<SafetensorsLayout> LayOutPredictions(
     const ModelDescription& model, const InferSpec& infer, int64_t samples,
     const PredictedNameBytes& names) {
-  const Shape each = Batched(samples, PredictionShape(model));
+  const Shape& output = model.layers.back().output;
+  // A class for each of these.
+  Shape each = Batched(samples, output);
+  if (!output.empty()) each.pop_back();
   std::vector<TensorPlace> tensors;
-  tensors.push_back(
-      {.name = kPredictedClasses, .dtype = DType::kI64, .shape = each});
-  tensors.push_back(
-      {.name = kPredictedLabels, .dtype = DType::kI64, .shape = each});
+  for (const char* const name : {kPredictedClasses, kPredictedLabels}) {
+    tensors.push_back({.name = name, .dtype = DType::kI64, .shape = each});
+  }
   if (infer.outputs) {
-    tensors.push_back({.name = kPredictedOutputs,
-                       .shape = Batched(samples, model.layers.back().output)});
+    tensors.push_back(
+        {.name = kPredictedOutputs, .shape = Batched(samples, output)});
   }
   const auto blocks = static_cast<int64_t>(SkippedRow(model, infer).size());
   if (blocks > 0) {

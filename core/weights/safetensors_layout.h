@@ -112,10 +112,6 @@ struct PredictedNameBytes {
   int64_t class_names = 0;
 };
 
-// A class for each of these: the shape of a sample's output without its last
-// dimension.
-Shape PredictionShape(const ModelDescription& model);
-
 // A row of `skipped` as the model is now; empty: the file has none.
 std::vector<uint8_t> SkippedRow(const ModelDescription& model,
                                 const InferSpec& infer);

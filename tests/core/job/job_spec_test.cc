@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -24,6 +25,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 JobSpec GoodSpec() {
   JobSpec spec;
@@ -197,6 +199,76 @@ TEST(JobSpec, DoesWithoutAReplicaThatIsAbsentButNotWithoutAStage) {
   EXPECT_THAT(without("b").shares, ElementsAre(1, 0.5));
   EXPECT_THAT(without("a").workers, ElementsAre("a", "b", "c"));
   EXPECT_THAT(without("bc").workers, ElementsAre("a", "c"));
+}
+
+std::vector<std::pair<int, int>> Segments(const char* name, int layers) {
+  return SegmentsOf(FindRecompute(name).value(), layers);
+}
+
+TEST(Recompute, KnowsItsThreeWords) {
+  EXPECT_FALSE(FindRecompute("none")->recomputes);
+  EXPECT_TRUE(FindRecompute("stage")->recomputes);
+  EXPECT_EQ(FindRecompute("stage")->every, kWholeStage);
+  EXPECT_TRUE(FindRecompute("every-2")->recomputes);
+  EXPECT_EQ(FindRecompute("every-2")->every, 2);
+  EXPECT_EQ(FindRecompute("every-1000000")->every, kMostLayersASegment);
+}
+
+TEST(Recompute, KnowsNoOther) {
+  for (const char* word :
+       {"", "None", "stages", "every", "every-", "every-0", "every--1",
+        "every-+2", "every- 2", "every-2 ", "every-2x", "every-1000001",
+        "every-99999999999999999999", "every_2", "2"}) {
+    EXPECT_FALSE(FindRecompute(word).has_value()) << "'" << word << "'";
+  }
+}
+
+TEST(Recompute, CutsAStageFromItsFirstLayerOn) {
+  EXPECT_THAT(Segments("every-2", 5),
+              ElementsAre(Pair(0, 2), Pair(2, 4), Pair(4, 5)));
+  EXPECT_THAT(Segments("every-1", 2), ElementsAre(Pair(0, 1), Pair(1, 2)));
+  EXPECT_THAT(Segments("every-9", 5), ElementsAre(Pair(0, 5)));
+  EXPECT_THAT(Segments("stage", 5), ElementsAre(Pair(0, 5)));
+  EXPECT_THAT(Segments("none", 5), ElementsAre(Pair(0, 5)));
+}
+
+TEST(FaultPlan, TellsWhatAWorkerDoesWrongInAStep) {
+  const FaultPlan plan({{"w1", 3, "sign-flip", 2, 1, 10},
+                        {"w1", 4, "delay", 1, 0.5},
+                        {"w2", 3, "nan"}},
+                       "w1", true);
+
+  EXPECT_EQ(plan.At(2), StepFaults());
+  EXPECT_EQ(plan.At(3).sign_flip, 10);
+  EXPECT_FALSE(plan.At(3).nan);
+  EXPECT_EQ(plan.At(4).sign_flip, 10);
+  EXPECT_EQ(plan.At(4).delay, absl::Milliseconds(500));
+  EXPECT_EQ(plan.At(5), StepFaults());
+}
+
+TEST(FaultPlan, ZeroStepsLastToTheEnd) {
+  const FaultPlan plan({{"w1", 3, "label-flip", 0}}, "w1", true);
+
+  EXPECT_FALSE(plan.At(2).label_flip);
+  EXPECT_TRUE(plan.At(1'000'000).label_flip);
+}
+
+TEST(FaultPlan, KnowsEveryKind) {
+  for (const char* const kind :
+       {"kill", "hang", "delay", "bit-flip", "sign-flip", "label-flip",
+        "gaussian", "nan", "duplicate"}) {
+    EXPECT_NE(FaultPlan({{"w1", 0, kind}}, "w1", true).At(0), StepFaults())
+        << kind;
+  }
+}
+
+TEST(FaultPlan, AProcessThatCameLaterIsNotKilledAgain) {
+  const std::vector<FaultSpec> faults = {{"w1", 3, "kill", 0},
+                                         {"w1", 3, "nan"}};
+
+  EXPECT_TRUE(FaultPlan(faults, "w1", true).At(3).kill);
+  EXPECT_FALSE(FaultPlan(faults, "w1", false).At(3).kill);
+  EXPECT_TRUE(FaultPlan(faults, "w1", false).At(3).nan);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "core/model/description.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -312,6 +313,29 @@ TEST(Description, WhatIsBorrowedBeginsAsItsOwner) {
 
   EXPECT_EQ(borrowed, embedding);
   EXPECT_NE(embedding[0], embedding[1]);
+}
+
+TEST(Catalog, IsSortedByName) {
+  EXPECT_TRUE(std::is_sorted(ModelCatalog().begin(), ModelCatalog().end(),
+                             [](const CatalogEntry& a, const CatalogEntry& b) {
+                               return a.model.name < b.model.name;
+                             }));
+}
+
+TEST(Catalog, SizesTextNamesWhatTheModelReads) {
+  EXPECT_EQ(SizesText(DefaultModel("vit")),
+            "depth=4,width=64,heads=4,patch=7,dropout=0");
+  EXPECT_EQ(SizesText(DefaultModel("mlp")), "hidden=256-128,dropout=0");
+  EXPECT_EQ(SizesText(DefaultModel("nobody")), "");
+  EXPECT_TRUE(ModelReads("vit", "depth"));
+  EXPECT_FALSE(ModelReads("mlp", "depth"));
+  EXPECT_FALSE(ModelReads("nobody", "depth"));
+}
+
+TEST(Catalog, AnUnknownNameKeepsTheStructsSizes) {
+  EXPECT_EQ(FindModel("nobody"), nullptr);
+  EXPECT_EQ(DefaultModel("nobody").name, "nobody");
+  EXPECT_EQ(DefaultModel("nobody").width, ModelSpec().width);
 }
 
 }  // namespace

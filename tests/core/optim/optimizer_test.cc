@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/base/random.h"
+#include "core/job/spec/job_spec.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -289,6 +291,95 @@ TEST(SquaredNorm, ShowsNaNAndInfinity) {
       EXPECT_FALSE(std::isfinite(SquaredNorm(values))) << bad << " at " << at;
     }
   }
+}
+
+struct Case {
+  LearningRateSpec spec;
+  int64_t total_steps;
+  std::vector<std::pair<int64_t, double>> rates;  // by step
+};
+
+TEST(LearningRate, IsWhatTheScheduleAndTheWarmUpSay) {
+  const Case cases[] = {
+      {{.base = 0.8, .schedule = "constant"}, 100, {{0, 0.8}, {99, 0.8}}},
+      // The last step of the warm-up has the base.
+      {{.base = 0.8, .schedule = "constant", .warmup_steps = 4},
+       100,
+       {{0, 0.2}, {1, 0.4}, {3, 0.8}, {4, 0.8}}},
+      {{.base = 0.8, .schedule = "cosine", .minimum = 0.2},
+       100,
+       {{0, 0.8}, {50, 0.5}, {100, 0.2}, {1000, 0.2}}},
+      // Counted from the end of the warm-up.
+      {{.base = 0.8, .schedule = "cosine", .warmup_steps = 20},
+       120,
+       {{19, 0.8}, {20, 0.8}, {70, 0.4}}},
+      // A warm-up that is as long as the job.
+      {{.base = 0.8, .schedule = "cosine", .warmup_steps = 10},
+       10,
+       {{9, 0.8}, {10, 0.8}}},
+      {{.base = 0.8,
+        .schedule = "step",
+        .warmup_steps = 2,
+        .step_every = 10,
+        .gamma = 0.5},
+       100,
+       {{2, 0.8}, {11, 0.8}, {12, 0.4}, {32, 0.1}}}};
+  for (const Case& each : cases) {
+    for (const auto& [step, rate] : each.rates) {
+      EXPECT_NEAR(LearningRate(each.spec, step, each.total_steps), rate, 1e-12)
+          << each.spec.schedule << " " << step;
+    }
+  }
+}
+
+TEST(FoldStatistics, MovesATenthOfTheWay) {
+  std::vector<float> running = {0, 1, -2};
+  const std::vector<float> seen = {1, 1, 8};
+
+  FoldStatistics(seen, absl::MakeSpan(running));
+
+  EXPECT_FLOAT_EQ(running[0], 0.1f);
+  EXPECT_FLOAT_EQ(running[1], 1);
+  EXPECT_FLOAT_EQ(running[2], -1);
+}
+
+TEST(FoldStatistics, DependsOnTheOrder) {
+  const std::vector<float> a = {1}, b = {2};
+  std::vector<float> ab = {0}, ba = {0};
+
+  FoldStatistics(a, absl::MakeSpan(ab));
+  FoldStatistics(b, absl::MakeSpan(ab));
+  FoldStatistics(b, absl::MakeSpan(ba));
+  FoldStatistics(a, absl::MakeSpan(ba));
+
+  EXPECT_NE(ab, ba);
+}
+
+// Two machines have every other micro-batch.
+TEST(FoldSum, FoldsTheSumsOfSeveralMachinesAsOneWouldFoldEach) {
+  const std::vector<std::vector<float>> seen = {{1}, {-2}, {5}, {3}, {8}};
+  std::vector<float> alone = {4}, together = {4}, sum = {0};
+  float weight = 0;
+
+  for (const auto& each : seen) FoldStatistics(each, absl::MakeSpan(alone));
+  for (const int i : {0, 2, 4, 1, 3}) {
+    AddStatistics(seen[i], StatisticsWeight(i, 5), absl::MakeSpan(sum));
+    weight += StatisticsWeight(i, 5);
+  }
+  FoldSum(sum, weight, 5, absl::MakeSpan(together));
+
+  EXPECT_NEAR(together[0], alone[0], 1e-6);
+}
+
+TEST(FoldSum, TakesTheMeanOfThoseThatAreThere) {
+  std::vector<float> running = {4}, sum = {0};
+
+  AddStatistics({7}, StatisticsWeight(2, 5), absl::MakeSpan(sum));
+  FoldSum(sum, StatisticsWeight(2, 5), 5, absl::MakeSpan(running));
+  EXPECT_NEAR(running[0], 7 - 3 * std::pow(0.9, 5), 1e-5);
+
+  FoldSum({0}, 0, 5, absl::MakeSpan(running));
+  EXPECT_NEAR(running[0], 7 - 3 * std::pow(0.9, 5), 1e-5);
 }
 
 }  // namespace

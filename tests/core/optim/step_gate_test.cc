@@ -151,7 +151,7 @@ class StepGateTest : public ::testing::Test {
     return Add(Report(step, 2));
   }
 
-  StepGate gate_{Train(), kTotalSteps, /*stages=*/3};
+  StepGate gate_{Train(), kTotalSteps, /*replicas=*/{1, 1, 1}};
 };
 
 TEST_F(StepGateTest, DecidesWithTheLastReportInAnyOrder) {
@@ -189,7 +189,7 @@ TEST_F(StepGateTest, RefusesAStepLongDecidedAndAStageThatDoesNotExist) {
 }
 
 TEST(StepGate, BeginsAtAnyStep) {
-  StepGate gate(Train(), kTotalSteps, /*stages=*/1, /*first_step=*/5);
+  StepGate gate(Train(), kTotalSteps, /*replicas=*/{1}, /*first_step=*/5);
 
   for (const int step : {0, 4}) {
     EXPECT_TRUE(absl::IsAborted(gate.Add(Report(step, 0)).status())) << step;

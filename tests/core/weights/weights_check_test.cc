@@ -9,8 +9,11 @@ namespace paceline {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 
 ModelDescription Model(const std::string& name, int32_t classes = 10) {
   ModelSpec spec = DefaultModel(name);
@@ -227,6 +230,56 @@ TEST(CheckWeights, AnotherHeadIsOverlookedInTextClassifiersOnly) {
 
   EXPECT_THAT(WhyNoMatch(model, tensors, /*reset_head=*/true),
               HasSubstr("does not have: cls.predictions.bias"));
+}
+
+ModelDescription PublishedModel(const std::string& name) {
+  return DescribeModel(DefaultModel(name), {8}, 20).value();
+}
+
+std::vector<TensorPlace> PlacesOf(const std::vector<std::string>& names) {
+  std::vector<TensorPlace> tensors;
+  for (const std::string& name : names) tensors.emplace_back().name = name;
+  return tensors;
+}
+
+TEST(PublishedNames, AGptsTrunkMayStandAlone) {
+  EXPECT_THAT(PublishedNames(PublishedModel("gpt"),
+                             PlacesOf({"wte.weight", "h.0.ln_1.bias",
+                                       "ln_f.weight", "h.0.attn.bias"})),
+              ElementsAre(Pair("h.0.ln_1.bias", "transformer.h.0.ln_1.bias"),
+                          Pair("ln_f.weight", "transformer.ln_f.weight"),
+                          Pair("wte.weight", "transformer.wte.weight")));
+}
+
+TEST(PublishedNames, TensorFlowsNormsAreFoundWithAndWithoutTheTrunk) {
+  EXPECT_THAT(
+      PublishedNames(PublishedModel("bert"),
+                     PlacesOf({"bert.embeddings.LayerNorm.gamma",
+                               "embeddings.LayerNorm.beta",
+                               "cls.predictions.transform.LayerNorm.gamma"})),
+      ElementsAre(
+          Pair("bert.embeddings.LayerNorm.gamma",
+               "bert.embeddings.LayerNorm.weight"),
+          Pair("embeddings.LayerNorm.beta", "bert.embeddings.LayerNorm.bias")));
+}
+
+TEST(PublishedNames, TheModelsOwnNamesStay) {
+  EXPECT_THAT(
+      PublishedNames(PublishedModel("gpt"),
+                     PlacesOf({"transformer.wte.weight", "lm_head.weight"})),
+      IsEmpty());
+}
+
+TEST(PublishedNames, NoTwoTensorsBecomeOne) {
+  EXPECT_THAT(
+      PublishedNames(PublishedModel("gpt"),
+                     PlacesOf({"transformer.wte.weight", "wte.weight"})),
+      IsEmpty());
+  EXPECT_THAT(PublishedNames(PublishedModel("bert"),
+                             PlacesOf({"bert.embeddings.LayerNorm.gamma",
+                                       "embeddings.LayerNorm.gamma"})),
+              ElementsAre(Pair("bert.embeddings.LayerNorm.gamma",
+                               "bert.embeddings.LayerNorm.weight")));
 }
 
 }  // namespace

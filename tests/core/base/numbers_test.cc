@@ -1,8 +1,8 @@
-#include "core/base/random.h"
-
 #include <cstdint>
 #include <set>
 
+#include "core/base/random.h"
+#include "core/base/statistics.h"
 #include "gtest/gtest.h"
 
 namespace paceline {
@@ -44,6 +44,18 @@ TEST(MixSeed, DependsOnEveryWordAndOnTheirOrder) {
                                     MixSeed({1, 2, 0}), MixSeed({1})};
 
   EXPECT_EQ(seeds.size(), 6u);
+}
+
+TEST(RecentLongest, ForgetsWhatIsMoreThan64Back) {
+  RecentLongest longest;
+  EXPECT_EQ(longest.Get(), absl::ZeroDuration());
+
+  longest.Add(absl::Seconds(9));
+  for (int i = 0; i < 63; ++i) longest.Add(absl::Seconds(1));
+  EXPECT_EQ(longest.Get(), absl::Seconds(9));
+
+  longest.Add(absl::Seconds(2));
+  EXPECT_EQ(longest.Get(), absl::Seconds(2));
 }
 
 }  // namespace
