@@ -16,7 +16,7 @@
 #include "core/base/errors.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 namespace {

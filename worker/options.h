@@ -6,7 +6,7 @@
 
 #include "core/obs/log.h"
 #include "core/os/daemon_process.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 
 namespace paceline {
 

@@ -11,7 +11,7 @@
 #include "client/values/text.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

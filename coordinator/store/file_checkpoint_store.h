@@ -13,7 +13,6 @@
 
 #include "absl/time/time.h"
 #include "coordinator/jobs/checkpoint_store.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 
 namespace paceline {

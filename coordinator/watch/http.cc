@@ -17,7 +17,7 @@
 #include "coordinator/watch/metrics.h"
 #include "core/base/errors.h"
 #include "core/cluster/job_state.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 

@@ -296,11 +296,6 @@ RuleSpec RuleOf(const JobSpec& spec) {
   return rule;
 }
 
-int64_t KnownMembers(const AggregationSpec& aggregation) {
-  return aggregation.workers.empty() ? aggregation.members
-                                     : std::ssize(aggregation.workers);
-}
-
 int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,
                  int64_t members) {
   const AggregationSpec& a = spec.aggregation;

@@ -30,9 +30,6 @@ inline constexpr int kKeptResults = 2;
 // learning rate.
 RuleSpec RuleOf(const JobSpec& spec);
 
-// How many members the spec itself says there will be; 0: it does not.
-int64_t KnownMembers(const AggregationSpec& aggregation);
-
 // Into how many parts at most a round cuts the gradient, each of which another
 // server adds up, where a group begins with `members` (at least 1).
 // aggregation.shards; where that is 0, as many as members, at most 64 and no

@@ -25,7 +25,7 @@
 #include "absl/time/time.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "core/base/errors.h"
 #include "core/os/files.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 
 namespace paceline {
 namespace {

@@ -9,7 +9,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "grpc/support/sync.h"
 #include "grpc/support/time.h"

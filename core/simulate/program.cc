@@ -149,20 +149,6 @@ void AddWorkers(const Placement& placement, Program* program) {
   }
 }
 
-absl::StatusOr<std::vector<InstructionList>> ListsOfSchedule(
-    const Program& program, const ProgramRequest& request) {
-  ScheduleRequest wanted;
-  wanted.name = std::string(request.schedule);
-  wanted.stages = program.stages;
-  wanted.micro_batches = program.micro_batches;
-  wanted.training = program.training;
-  for (const std::vector<int>& workers : program.workers_of) {
-    wanted.worker_of.push_back(workers.front());
-  }
-  PACELINE_ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(wanted));
-  return std::move(schedule.workers);
-}
-
 // Name and sizes, as MakeSchedule checks them, and that replicas can run it.
 absl::Status CheckForReplicas(const Program& program,
                               absl::string_view schedule) {
@@ -243,29 +229,39 @@ absl::StatusOr<std::vector<InstructionList>> ListsOfReplicas(
   return lists;
 }
 
-absl::StatusOr<Program> MakeProgram(const Placement& placement,
-                                    const ProgramRequest& request) {
+absl::StatusOr<Program> MakeProgram(const PlanProblem& problem,
+                                    const Placement& placement,
+                                    const SimulationOptions& options) {
   Program program;
   program.stages = static_cast<int>(placement.size());
-  program.micro_batches = request.micro_batches;
-  program.training = request.training;
-  if (request.training && ScheduleTraitsOf(request.schedule).asynchronous) {
-    program.streamed_step = request.micro_batches;
-    program.micro_batches *= request.steps;
+  program.micro_batches = static_cast<int>(problem.micro_batches);
+  program.training = problem.training;
+  if (problem.training && ScheduleTraitsOf(options.schedule).asynchronous) {
+    program.streamed_step = program.micro_batches;
+    program.micro_batches *= options.steps;
   }
   AddWorkers(placement, &program);
   const bool replicated = std::ranges::any_of(
       placement, [](const PlacedStage& s) { return s.devices.size() > 1; });
   program.route.resize(placement.size());
   if (!replicated) {
-    PACELINE_ASSIGN_OR_RETURN(program.lists, ListsOfSchedule(program, request));
+    ScheduleRequest wanted;
+    wanted.name = options.schedule;
+    wanted.stages = program.stages;
+    wanted.micro_batches = program.micro_batches;
+    wanted.training = program.training;
+    for (const std::vector<int>& workers : program.workers_of) {
+      wanted.worker_of.push_back(workers.front());
+    }
+    PACELINE_ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(wanted));
+    program.lists = std::move(schedule.workers);
     return program;
   }
   for (size_t s = 0; s < placement.size(); ++s) {
     program.route[s] = MakeRouteTable(placement[s].shares);
   }
   PACELINE_ASSIGN_OR_RETURN(program.lists,
-                            ListsOfReplicas(program, request.schedule));
+                            ListsOfReplicas(program, options.schedule));
   return program;
 }
 

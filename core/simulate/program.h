@@ -10,6 +10,7 @@
 #include "core/plan/problem.h"
 #include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
+#include "core/simulate/simulation.h"
 
 namespace paceline {
 
@@ -58,13 +59,6 @@ struct Program {
   }
 };
 
-struct ProgramRequest {
-  absl::string_view schedule;
-  int micro_batches = 1;  // of a step
-  int steps = 1;
-  bool training = true;
-};
-
 // Without replicas MakeSchedule's lists; of an asynchronous schedule one for
 // all steps, since there is no flush between them.  With replicas each runs its
 // own micro-batches in ascending order; under 1f1b a replica has at most
@@ -86,8 +80,9 @@ absl::StatusOr<std::vector<InstructionList>> ListsOfReplicas(
 // `placement` has passed the simulator's checks.
 // Errors: InvalidArgument  MakeSchedule's; a schedule that is not made for
 //                          replicas.
-absl::StatusOr<Program> MakeProgram(const Placement& placement,
-                                    const ProgramRequest& request);
+absl::StatusOr<Program> MakeProgram(const PlanProblem& problem,
+                                    const Placement& placement,
+                                    const SimulationOptions& options);
 
 struct StageWork {
   double output_bytes = 0;     // of a frame to the next stage, and back

@@ -7,9 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/simulate/network.h"
-#include "core/simulate/processor.h"
 #include "core/simulate/program.h"
+#include "core/simulate/resources.h"
 #include "core/simulate/simulation.h"
 
 namespace paceline {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "core/base/errors.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 
 namespace paceline {
 namespace {

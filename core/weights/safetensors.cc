@@ -19,7 +19,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "core/base/errors.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

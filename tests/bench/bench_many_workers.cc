@@ -44,7 +44,6 @@
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/rpc/channel.h"
 #include "paceline/v1/control.grpc.pb.h"

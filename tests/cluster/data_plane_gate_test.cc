@@ -7,7 +7,6 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"

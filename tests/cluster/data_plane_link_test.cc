@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/data_plane_mesh.h"

@@ -7,7 +7,6 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/rpc/status.h"
 #include "core/transfer/frame_codec.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/tensor.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/listener.h"
 #include "gtest/gtest.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/round_net.h"
 

@@ -16,7 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "coordinator/watch/metrics.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/checkpoint_files.h"

@@ -16,7 +16,6 @@
 #include "absl/status/status.h"
 #include "core/base/clock.h"
 #include "core/cluster/run_order.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/recover/run_state.h"
 #include "worker/control/run_factory.h"

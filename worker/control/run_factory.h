@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/errors.h"
 #include "core/job/job_model.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/transfer/checksum.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/link.h"

@@ -14,7 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/pipeline/stage_runner.h"
 #include "worker/rounds/group_exchange.h"

@@ -15,7 +15,7 @@
 #include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/model/description.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "worker/control/run_factory.h"
 #include "worker/control/run_recorder.h"
 #include "worker/meters/time_meter.h"

@@ -14,7 +14,6 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/tensor.h"
 #include "core/data/batch.h"
-#include "core/job/distribution.h"
 #include "core/job/spec/job_spec.h"
 #include "core/os/thread.h"
 #include "core/schedule/route.h"

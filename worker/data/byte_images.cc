@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "worker/data/crop.h"
 #include "worker/data/sample_set.h"
 

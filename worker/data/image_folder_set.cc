@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
 #include "core/obs/log.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/transfer/checksum.h"
 #include "worker/data/image_reader.h"
 

@@ -17,7 +17,7 @@
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {

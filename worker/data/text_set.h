@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/job/spec/job_spec.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "worker/data/sample_set.h"
 
 namespace paceline {

@@ -22,7 +22,7 @@
 #include "core/base/clock.h"
 #include "core/base/ids.h"
 #include "core/cluster/run_order.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/plan/plan.h"
 #include "core/recover/cut.h"
 #include "worker/pipeline/stage_engine.h"

@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "core/base/tensor.h"
 #include "core/data/batch.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/schedule/route.h"
 #include "paceline/v1/coordinator.pb.h"

@@ -17,7 +17,7 @@
 #include "core/job/job_model.h"
 #include "core/job/spec/job_spec.h"
 #include "core/optim/step_gate.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/plan/inputs.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"

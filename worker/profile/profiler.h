@@ -13,7 +13,7 @@
 #include "core/base/clock.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/plan/measurement.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/control/run_factory.h"

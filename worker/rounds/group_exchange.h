@@ -21,7 +21,6 @@
 #include "core/base/statistics.h"
 #include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/round/view.h"
 #include "worker/pipeline/piece_store.h"

@@ -15,7 +15,7 @@
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/round/view.h"
 #include "worker/meters/time_meter.h"
 #include "worker/pipeline/batch_source.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/transfer/checksum.h"
 #include "torch/torch.h"
 #include "worker/meters/cpu.h"

@@ -12,7 +12,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/errors.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/ids.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "paceline/v1/coordinator.grpc.pb.h"
 #include "worker/control/run_factory.h"
 #include "worker/pipeline/stage_engine.h"

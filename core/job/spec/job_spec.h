@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,6 +36,12 @@ inline bool MayReplicate(const PipelineSpec& pipeline) {
 // Whether several workers hold the whole model.
 inline bool IsDataParallel(const JobSpec& spec) {
   return spec.aggregation.mode != "none";
+}
+
+// How many members the spec itself says there will be; 0: it does not.
+inline int64_t KnownMembers(const AggregationSpec& aggregation) {
+  return aggregation.workers.empty() ? aggregation.members
+                                     : std::ssize(aggregation.workers);
 }
 
 inline bool IsInference(const JobSpec& spec) { return spec.kind == kInferKind; }

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {

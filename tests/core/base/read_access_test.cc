@@ -1,5 +1,3 @@
-#include "core/os/read_access.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "core/os/files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/says.h"

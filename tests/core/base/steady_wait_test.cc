@@ -1,4 +1,3 @@
-#include "core/os/steady_wait.h"
 
 #include <memory>
 #include <vector>

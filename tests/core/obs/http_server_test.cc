@@ -17,7 +17,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

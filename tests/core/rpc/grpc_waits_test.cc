@@ -1,7 +1,6 @@
 #include "core/rpc/grpc_waits.h"
 
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/rpc/status.h"
 #include "grpc/support/sync.h"

@@ -13,7 +13,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "core/base/random.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "worker/rounds/parts/round_transport.h"
 

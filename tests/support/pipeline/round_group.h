@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/round/view.h"
 #include "tests/support/pipeline/memory_round_transport.h"
 #include "worker/rounds/round_exchange.h"

@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/transfer/checksum.h"
 #include "worker/rounds/parts/round_transport.h"
 

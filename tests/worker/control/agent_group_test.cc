@@ -7,7 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/convert/report_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

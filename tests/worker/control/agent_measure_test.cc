@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/data/data_sets.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "core/rpc/convert/job_convert.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"

@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "worker/control/agent.h"
 
 namespace paceline {

@@ -16,7 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/mirror.h"
 #include "gmock/gmock.h"

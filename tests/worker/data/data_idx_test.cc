@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "core/data/data_sets.h"
-#include "core/os/read_access.h"
+#include "core/os/files.h"
 #include "tests/support/golden.h"
 #include "tests/worker/data/data_script.h"
 #include "worker/data/byte_images.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "tests/support/pieces.h"
 #include "tests/worker/rounds/exchange_group.h"
 #include "worker/rounds/round_exchange.h"

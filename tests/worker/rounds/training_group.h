@@ -17,7 +17,7 @@
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
 #include "core/optim/optimizer.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "gtest/gtest.h"
 #include "tests/support/pipeline/fake_engine.h"
 #include "tests/support/pipeline/round_group.h"

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/cluster/run_order.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/round/message.h"
 #include "core/round/rules/rule.h"
 #include "core/round/view.h"

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"

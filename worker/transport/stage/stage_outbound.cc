@@ -7,7 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/obs/log.h"
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/transfer/frame.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "paceline/v1/stage.pb.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/os/steady_wait.h"
+#include "core/os/thread.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {

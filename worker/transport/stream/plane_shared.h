@@ -15,7 +15,6 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/ids.h"
-#include "core/os/steady_wait.h"
 #include "core/os/thread.h"
 #include "core/rpc/listener.h"
 #include "core/trust/certificates.h"
