@@ -26,7 +26,6 @@
 #include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "tests/bench/cpu_seconds.h"

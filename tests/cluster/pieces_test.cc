@@ -14,7 +14,6 @@
 #include "coordinator/rpc/pieces.h"
 #include "core/base/clock.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "gmock/gmock.h"

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/impl/codegen/sync_stream.h"

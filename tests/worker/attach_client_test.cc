@@ -16,7 +16,6 @@
 #include "core/obs/log.h"
 #include "core/os/host_port.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"

@@ -13,8 +13,6 @@
 #include "core/model/description.h"
 #include "core/obs/log.h"
 #include "core/os/files.h"
-#include "core/rpc/convert/group_convert.h"
-#include "core/rpc/convert/measurement_convert.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "worker/control/run_order.h"

@@ -10,7 +10,6 @@
 #include "core/base/errors.h"
 #include "core/os/thread.h"
 #include "core/rpc/listener.h"
-#include "core/rpc/stream_limit.h"
 #include "grpcpp/support/server_callback.h"
 #include "paceline/v1/stage.grpc.pb.h"
 #include "worker/profile/profiler.h"

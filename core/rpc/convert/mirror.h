@@ -16,7 +16,6 @@
 #include "core/base/ids.h"
 #include "core/base/tensor.h"
 #include "core/cluster/eviction.h"
-#include "core/cluster/member_report.h"
 #include "core/cluster/run_order.h"
 #include "core/job/spec/script_model.h"
 #include "core/optim/step_gate.h"

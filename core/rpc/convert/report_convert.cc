@@ -11,7 +11,6 @@
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
 #include "core/job/job_model.h"
-#include "core/rpc/convert/group_convert.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/status.h"

@@ -13,7 +13,6 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/os/thread.h"
-#include "core/rpc/call_deadline.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/enrol.h"
 #include "core/rpc/listener.h"

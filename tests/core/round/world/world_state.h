@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 #include "core/cluster/eviction.h"
-#include "core/cluster/member_report.h"
 #include "core/job/spec/job_spec.h"
 #include "core/round/round_member.h"
 #include "core/round/view_keeper.h"
