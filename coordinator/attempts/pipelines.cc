@@ -436,8 +436,7 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
     const v1::Job& record = job.record.job;
     if (const int64_t all = MicroBatchesOf(job.record);
         all > 0 && record.predicted().through() == all) {
-      job.recovery->OnUploaded(record.attempt(), {0, LayersOf(job.record)},
-                               moment.now, actions);
+      job.recovery->OnAllStored();
     }
     job.recovery->OnLost(
         member.id,
@@ -509,20 +508,6 @@ bool Pipelines::OnHeartbeat(const Member& member,
         if (!heartbeat.steps().empty()) mesh_.Put(job);
       }
       job.recovery->OnRecorded(job.record.job.recorded_step());
-      const std::vector<RunPlace> places = job.recovery->places();
-      for (const RunPlace& place : places) {
-        if (report.phase != WorkPhase::kDone || job.group.has_value()) break;
-        if (place.process != member.process()) continue;
-        const auto first =
-            absl::c_find_if(places, [&place](const RunPlace& each) {
-              return each.layers == place.layers;
-            });
-        // The first of a stage's replicas uploads the weights.
-        if (first->process != member.process()) continue;
-        // The weights are uploaded, so its state is not needed any more.
-        job.recovery->OnUploaded(report.attempt, place.layers, moment.now,
-                                 actions);
-      }
     }
     const v1::KeptState& kept = heartbeat.kept();
     const int64_t attempt = job.recovery->attempt();

@@ -129,7 +129,7 @@ struct KeepRule {
   // The floor's attempt and all later ones.
   std::vector<AttemptRow> rows;
   // Cuts that a worker keeps whatever the floor is: a base that is being
-  // fetched, a cut that is being uploaded.
+  // fetched, a cut that the coordinator copies.
   std::set<Cut> pins;
 
   friend bool operator==(const KeepRule&, const KeepRule&) = default;

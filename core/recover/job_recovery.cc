@@ -243,15 +243,6 @@ void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
   Advance(now, actions);
 }
 
-void JobRecovery::OnUploaded(int64_t attempt, LayerRange layers, Instant now,
-                             RecoveryActions& actions) {
-  if (attempt != attempt_) return;
-  for (int layer = layers.first; layer < layers.last; ++layer) {
-    uploaded_.insert(layer);
-  }
-  Advance(now, actions);
-}
-
 void JobRecovery::OnStandstill(absl::Duration duration, Instant now) {
   const auto shift = [&](Instant& since) {
     since = std::min(since + duration, now);
@@ -381,14 +372,8 @@ bool JobRecovery::WatchGroup(Instant now, RecoveryActions& actions) {
 
 bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
   if (policy_.views) return WatchGroup(now, actions);
-  // An upload replaces a lost worker once no stage needs its verdicts.
-  const bool all_done =
-      std::all_of(places_.begin(), places_.end(),
-                  [this](const RunPlace& place) { return IsDone(place); });
   for (const RunPlace& place : places_) {
-    if (!IsGone(place.process) || (all_done && IsUploaded(place.layers))) {
-      continue;
-    }
+    if (!IsGone(place.process) || all_stored_) continue;
     ++losses_;
     return Leave(JobCause::kLoss,
                  absl::StrCat(NameOf(place.process), " is lost"), now, actions);
@@ -415,7 +400,7 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
     const bool runs = peer != nullptr && peer->report.attempt == attempt_;
     const WorkPhase phase = runs ? peer->report.phase : WorkPhase::kIdle;
     drains = drains || (peer != nullptr && peer->draining);
-    if (IsDone(place)) {
+    if (all_stored_ || phase == WorkPhase::kDone) {
       ++done;
     } else if (phase == WorkPhase::kStopped) {
       ++stopped;
@@ -429,8 +414,7 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
     if (running + stopped + done < all) return false;
     return Go(JobCause::kAllRun, "all stages run", actions);
   }
-  if (done == all &&
-      (!policy_.needs_upload || IsUploaded({0, policy_.layers}))) {
+  if (done == all) {
     return Go(JobCause::kAllDone, "all steps are applied", actions);
   }
   if (phase_ == JobPhase::kRunning) {
@@ -761,7 +745,7 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   roster_ = {};
   roster_.members = places_;
   finishing_.reset();
-  uploaded_.clear();
+  all_stored_ = false;
   for (auto& [worker, peer] : peers_) {
     peer.was_ordered &= peer.presence != Peer::Presence::kLive;
   }

@@ -42,9 +42,6 @@ struct RecoveryPolicy {
   // After too many failures that a person can repair, such as a full disk.
   absl::Duration hindrance_pause = absl::Seconds(10);
   absl::Duration store_retry = absl::Seconds(1);
-  // The job ends when the last state of all layers is uploaded, not only
-  // computed.
-  bool needs_upload = false;
   // Workers hold nothing of the job: every base is a checkpoint, and a planned
   // change leaves the attempt at once.
   bool stateless = false;
@@ -187,11 +184,9 @@ class JobRecovery {
     changed_.holdings = changed_.holdings || cuts != checkpoints_;
     checkpoints_ = cuts;
   }
-  // The last state of these layers is stored durably.  Ignored if `attempt` is
-  // not the present one.
-  void OnUploaded(int64_t attempt, LayerRange layers, Instant now,
-                  RecoveryActions& actions);
-  // Keeps a cut while it is being uploaded.
+  // All results of a stateless job are stored: it ends at the next event.
+  void OnAllStored() { all_stored_ = true; }
+  // Keeps a cut while the coordinator copies it.
   void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions) {
     if (pinned) pins_.insert(cut);
     if (!pinned) pins_.erase(cut);
@@ -412,23 +407,11 @@ class JobRecovery {
   int CopiesWanted() const {
     return policy_.views && places_.size() > 1 ? 1 : followers() + 1;
   }
-  bool IsUploaded(LayerRange layers) const {
-    for (int layer = layers.first; layer < layers.last; ++layer) {
-      if (uploaded_.count(layer) == 0) return false;
-    }
-    return true;
-  }
   // The process runs the present attempt, or has done so to its end.
   bool Runs(const RunPlace& place) const {
     const Peer* const peer = FindLive(place.process);
     return peer != nullptr && peer->report.attempt == attempt_ &&
            (peer->report.phase == WorkPhase::kRunning ||
-            peer->report.phase == WorkPhase::kDone);
-  }
-  bool IsDone(const RunPlace& place) const {
-    const Peer* const peer = FindLive(place.process);
-    return IsUploaded(place.layers) ||
-           (peer != nullptr && peer->report.attempt == attempt_ &&
             peer->report.phase == WorkPhase::kDone);
   }
   // Whether the members have orders to run.
@@ -478,8 +461,8 @@ class JobRecovery {
   Roster roster_;  // of a group
   std::vector<std::vector<MemberId>> sources_;
   Stop stop_ = Stop::kNotAsked;
-  bool recovered_ = true;   // its first snapshot is safe
-  std::set<int> uploaded_;  // layers
+  bool recovered_ = true;  // its first snapshot is safe
+  bool all_stored_ = false;
 
   std::optional<Cut> floor_;
   Cut reported_floor_;

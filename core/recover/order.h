@@ -77,7 +77,7 @@ enum class WorkPhase : uint8_t {
   kGathering,  // fetches pieces, builds its stages
   kRunning,
   kStopped,  // after an ordered stop
-  kDone,     // has applied the job's last step
+  kDone,     // has applied the job's last step and stored its result
   kFailed,
 };
 constexpr int kWorkPhases = 6;

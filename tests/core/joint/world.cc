@@ -36,7 +36,7 @@ World::World(const WorldOptions& options, world::Coverage* coverage)
   layers_ = 2;
   last_step_ = Between(10, 30);
   replicas_.clear();
-  uploads_ = records_ = settles_ = may_roll_back_ = false;
+  records_ = settles_ = may_roll_back_ = false;
   two_stages_ = 0;
   needed_workers_ = Between(1, 2);
   while (workers_.size() > 5) workers_.pop_back();

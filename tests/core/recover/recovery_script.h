@@ -2,7 +2,7 @@
 // talks to, and tells what became of it, for the golden texts of
 // tests/golden/core.
 //
-//   policy copies=2 losses=3   also: views, differ (gossip), stateless, upload,
+//   policy copies=2 losses=3   also: views, differ (gossip), stateless,
 //                              replicas (each process holds all layers)
 //   begin 3                    w1, w2, w3 attach, and the job's turn has come
 //   attach 2 machine=1 process=2
@@ -23,7 +23,7 @@
 //   move WHY                   there is a better plan
 //   plans no | yes | changed   the planner finds one
 //   store fails | works | waits
-//   pass MS | recorded STEP | checkpoint 1/4 ... | uploaded ATTEMPT FIRST LAST
+//   pass MS | recorded STEP | checkpoint 1/4 ... | stored
 //   restart                    another coordinator
 //   view 1 2 listen 4 | over | torn STEP      of the group
 //   may-go 2 | followers | asked   of the job: how often it asked for a plan
@@ -285,7 +285,6 @@ class RecoveryScript final : public Script {
     policy_.views = Flag("views");
     policy_.states_differ = Flag("differ");
     policy_.stateless = Flag("stateless");
-    policy_.needs_upload = Flag("upload");
     replicas_ = policy_.views || Flag("replicas");
     policy_.copies = static_cast<int>(Option("copies", policy_.copies));
     policy_.most_losses =
@@ -362,10 +361,8 @@ class RecoveryScript final : public Script {
       std::set<Cut> cuts;
       for (size_t i = 1; Has(i); ++i) cuts.insert(CutAt(Word(i)));
       job_->OnCheckpoints(cuts);
-    } else if (verb == "uploaded") {
-      job_->OnUploaded(
-          Number(1), {static_cast<int>(Number(2)), static_cast<int>(Number(3))},
-          now_, actions_);
+    } else if (verb == "stored") {
+      job_->OnAllStored();
     } else if (verb == "followers") {
       Say(absl::StrCat("followers: ", job_->followers(),
                        job_->NeedsFollowers() ? ", wanted" : ""));

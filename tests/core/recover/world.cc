@@ -37,7 +37,6 @@ World::World(const WorldOptions& options, world::Coverage* coverage)
     }
     count = std::max(count, sum);
   }
-  uploads_ = OneIn(2);
   records_ = OneIn(4);
   settles_ = OneIn(6);
   checkpoints_ = OneIn(4);
@@ -289,11 +288,12 @@ void World::CheckEnd() {
       network_.cuts().empty() && !lacks) {
     return Fail("failed: ", job_->why());
   }
-  if (phase_ != JobPhase::kDone || !uploads_) return;
+  if (phase_ != JobPhase::kDone) return;
+  const int64_t attempt = rows_.back().attempt;
   for (int layer = 0; layer < layers_; ++layer) {
-    if (uploads_done_.count(layer) == 0 ||
-        uploads_done_[layer] !=
-            Expected(uploaded_attempt_, last_step_, layer)) {
+    const auto result = results_.find({attempt, layer});
+    if (result == results_.end() ||
+        result->second != Expected(attempt, last_step_, layer)) {
       Fail("the result of layer ", layer, " is another one");
     }
   }

@@ -74,7 +74,6 @@ RecoveryPolicy World::Policy() const {
   policy.loss_pause = absl::Milliseconds(500);
   policy.hindrance_pause = absl::Milliseconds(500);
   policy.store_retry = absl::Milliseconds(50);
-  policy.needs_upload = uploads_;
   return policy;
 }
 
@@ -115,11 +114,6 @@ void World::RestoreJob() {
   }
   if (checkpoint_ != Cut()) job_->OnCheckpoints({checkpoint_});
   if (records_) job_->OnRecorded(recorded_);
-  if (uploaded_attempt_ != rows_.back().attempt) return;
-  for (const auto& [layer, state] : uploads_done_) {
-    Call(&JobRecovery::OnUploaded, uploaded_attempt_,
-         LayerRange{layer, layer + 1});
-  }
 }
 
 void World::CrashCoordinator(bool roll_back) {

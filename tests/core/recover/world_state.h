@@ -185,7 +185,6 @@ class World : protected world::Kernel {
   Worker* Find(const MemberId& id);  // null: that process is gone
   static std::set<MemberId> MembersOf(const std::vector<RunPlace>& places);
   virtual std::vector<LayerRange> OwnLayers(const Worker& worker) const;
-  void Upload(Worker& worker);
 
   // --- coordinator
   virtual void StartCoordinator();
@@ -267,7 +266,6 @@ class World : protected world::Kernel {
   int copies_ = 1;
   SnapshotPolicy snapshots_;
   std::vector<int64_t> replicas_;  // [stages], as wanted; empty: none
-  bool uploads_ = false;
   bool records_ = false;
   bool settles_ = false;
   bool checkpoints_ = false;
@@ -301,8 +299,7 @@ class World : protected world::Kernel {
   std::set<int64_t> known_;
   Cut checkpoint_;
   std::map<int, uint64_t> checkpoint_layers_;
-  int64_t uploaded_attempt_ = 0;
-  std::map<int, uint64_t> uploads_done_;
+  std::map<std::pair<int64_t, int>, uint64_t> results_;  // by attempt and layer
   int64_t recorded_ = 0;
 
   bool failed_for_good_ = false;

@@ -37,7 +37,6 @@ void World::Heartbeat(Worker& worker) {
   if (worker.stream == 0) TryAttach(worker);
   SendReport(worker);
   Pull(worker);
-  if (uploads_ && worker.phase == WorkPhase::kDone) Upload(worker);
   AfterOn(worker, kHeartbeatUs, [this, &worker] { Heartbeat(worker); });
 }
 
@@ -114,6 +113,11 @@ void World::OnOrder(Worker& worker, const JobOrder& order) {
 }
 
 void World::SetPhase(Worker& worker, WorkPhase phase, absl::Status error) {
+  if (phase == WorkPhase::kDone) {
+    for (const auto& [layer, state] : worker.layers) {
+      results_[{worker.attempt, layer}] = state;
+    }
+  }
   worker.phase = phase;
   worker.error = std::move(error);
   SeePhase(worker);
@@ -524,24 +528,6 @@ void World::Prune(Worker& worker) {
     Trace(worker, " drops ", dropped);
   }
   if (dropped > 0) worker.pieces_said = false;
-}
-
-// The durable result of a worker that is done.
-void World::Upload(Worker& worker) {
-  if (worker.cut || worker.stream == 0) return;
-  AfterOn(coordinator_, Between(2, 30) * kMs,
-          [this, attempt = worker.attempt, layers = worker.layers,
-           ranges = OwnLayers(worker)] {
-            if (rows_.empty() || rows_.back().attempt != attempt) return;
-            if (uploaded_attempt_ != attempt) uploads_done_.clear();
-            uploaded_attempt_ = attempt;
-            for (const auto& [layer, state] : layers) {
-              uploads_done_[layer] = state;
-            }
-            for (const LayerRange& range : ranges) {
-              Call(&JobRecovery::OnUploaded, attempt, range);
-            }
-          });
 }
 
 }  // namespace paceline::recover_world
