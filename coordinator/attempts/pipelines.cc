@@ -572,7 +572,7 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   mesh_.Put(job);
   RecoveryActions actions;
   job.attempt.watched.clear();
-  job.recovery->OnStored(row.attempt, true, moment.now, actions);
+  job.recovery->OnStored(row.attempt, moment.now, actions);
   Carry(job, actions, moment);
 }
 

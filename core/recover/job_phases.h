@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -22,7 +21,9 @@ enum class JobPhase : uint8_t {
   kFailed,
 };
 constexpr int kJobPhases = 11;
-absl::string_view JobPhaseName(JobPhase phase);
+inline constexpr absl::string_view kJobPhaseNames[kJobPhases] = {
+    "queued",  "adopting",  "choosing", "starting", "running", "stopping",
+    "leaving", "finishing", "paused",   "done",     "failed"};
 
 enum class JobCause : uint8_t {
   kBegin,
@@ -45,7 +46,11 @@ enum class JobCause : uint8_t {
   kFinished,
 };
 constexpr int kJobCauses = 18;
-absl::string_view JobCauseName(JobCause cause);
+inline constexpr absl::string_view kJobCauseNames[kJobCauses] = {
+    "begin",           "adopted",   "not adopted", "stored",  "no plan",
+    "too many losses", "returned",  "members",     "all run", "all done",
+    "all stopped",     "move",      "loss",        "failure", "hopeless",
+    "all left",        "to finish", "finished"};
 
 // A row of the table.  The caller gets it as an action when it happens.
 struct JobTransition {
@@ -54,6 +59,39 @@ struct JobTransition {
   JobPhase to;
 };
 // All transitions; README.md explains them.  No other one ever happens.
-const std::vector<JobTransition>& JobTransitions();
+inline constexpr JobTransition kJobTransitions[] = {
+    {JobPhase::kQueued, JobCause::kBegin, JobPhase::kChoosing},
+    {JobPhase::kAdopting, JobCause::kAdopted, JobPhase::kStarting},
+    {JobPhase::kAdopting, JobCause::kNotAdopted, JobPhase::kLeaving},
+    {JobPhase::kChoosing, JobCause::kStored, JobPhase::kStarting},
+    {JobPhase::kChoosing, JobCause::kNoPlan, JobPhase::kPaused},
+    {JobPhase::kChoosing, JobCause::kTooManyLosses, JobPhase::kPaused},
+    {JobPhase::kChoosing, JobCause::kReturned, JobPhase::kLeaving},
+    {JobPhase::kPaused, JobCause::kMembersChanged, JobPhase::kChoosing},
+    {JobPhase::kStarting, JobCause::kAllRun, JobPhase::kRunning},
+    {JobPhase::kStarting, JobCause::kLoss, JobPhase::kLeaving},
+    {JobPhase::kStarting, JobCause::kFailure, JobPhase::kLeaving},
+    {JobPhase::kStarting, JobCause::kHopeless, JobPhase::kFailed},
+    {JobPhase::kRunning, JobCause::kMove, JobPhase::kStopping},
+    {JobPhase::kRunning, JobCause::kAllDone, JobPhase::kDone},
+    {JobPhase::kRunning, JobCause::kLoss, JobPhase::kLeaving},
+    {JobPhase::kRunning, JobCause::kFailure, JobPhase::kLeaving},
+    {JobPhase::kRunning, JobCause::kHopeless, JobPhase::kFailed},
+    {JobPhase::kStopping, JobCause::kAllStopped, JobPhase::kChoosing},
+    {JobPhase::kStopping, JobCause::kAllDone, JobPhase::kDone},
+    {JobPhase::kStopping, JobCause::kLoss, JobPhase::kLeaving},
+    {JobPhase::kStopping, JobCause::kFailure, JobPhase::kLeaving},
+    {JobPhase::kStopping, JobCause::kHopeless, JobPhase::kFailed},
+    {JobPhase::kLeaving, JobCause::kAllLeft, JobPhase::kChoosing},
+    {JobPhase::kLeaving, JobCause::kCanFinish, JobPhase::kFinishing},
+    {JobPhase::kFinishing, JobCause::kFinished, JobPhase::kChoosing},
+    {JobPhase::kFinishing, JobCause::kLoss, JobPhase::kLeaving}};
+
+constexpr absl::string_view JobPhaseName(JobPhase phase) {
+  return kJobPhaseNames[static_cast<int>(phase)];
+}
+constexpr absl::string_view JobCauseName(JobCause cause) {
+  return kJobCauseNames[static_cast<int>(cause)];
+}
 
 }  // namespace paceline

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -225,21 +226,12 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
   Advance(now, actions);
 }
 
-void JobRecovery::OnStored(int64_t attempt, bool ok, Instant now,
+void JobRecovery::OnStored(int64_t attempt, Instant now,
                            RecoveryActions& actions) {
   if (!choice_.storing.has_value() || choice_.storing->row.attempt != attempt) {
     return;
   }
-  if (ok) {
-    Announce(actions);
-  } else {
-    // The row may be in the store all the same.  No process has heard of its
-    // number, so the next row of this number takes its place.
-    why_ = absl::StrCat("attempt ", attempt, " could not be stored");
-    AddEvent(actions, "store", why_);
-    choice_.retry_at = now + policy_.store_retry;
-    choice_.storing.reset();
-  }
+  Announce(actions);
   Advance(now, actions);
 }
 
@@ -290,7 +282,7 @@ bool JobRecovery::Step(Instant now, RecoveryActions& actions) {
 // Every change of phase goes through here.
 bool JobRecovery::Go(JobCause cause, std::string why,
                      RecoveryActions& actions) {
-  for (const JobTransition& row : JobTransitions()) {
+  for (const JobTransition& row : kJobTransitions) {
     if (row.from != phase_ || row.cause != cause) continue;
     moves_ = cause == JobCause::kAllStopped ||
              (moves_ && row.to != JobPhase::kLeaving);
@@ -364,9 +356,8 @@ bool JobRecovery::WatchGroup(Instant now, RecoveryActions& actions) {
     return Leave(JobCause::kLoss, roster_.why, now, actions);
   }
   if (phase_ != JobPhase::kStarting) return false;
-  const bool runs =
-      std::all_of(places_.begin(), places_.end(),
-                  [this](const RunPlace& place) { return Runs(place); });
+  const bool runs = absl::c_all_of(
+      places_, [this](const RunPlace& place) { return Runs(place); });
   return runs && Go(JobCause::kAllRun, "its group trains", actions);
 }
 
@@ -513,7 +504,7 @@ bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
 }
 
 bool JobRecovery::AllHeard() const {
-  return std::none_of(peers_.begin(), peers_.end(), [](const auto& each) {
+  return absl::c_none_of(peers_, [](const auto& each) {
     return each.second.presence == Peer::Presence::kUnheard;
   });
 }
@@ -521,12 +512,11 @@ bool JobRecovery::AllHeard() const {
 bool JobRecovery::AllLeft() const {
   // After a stop the pieces of all members are known.  If a member is lost
   // since, the holders of copies of its pieces must report first.
-  const bool all_there = std::all_of(
-      places_.begin(), places_.end(), [this](const RunPlace& place) {
-        return FindLive(place.process) != nullptr;
-      });
+  const bool all_there = absl::c_all_of(places_, [this](const RunPlace& place) {
+    return FindLive(place.process) != nullptr;
+  });
   if (stop_ == Stop::kAllStopped && all_there) return true;
-  return std::all_of(peers_.begin(), peers_.end(), [this](const auto& each) {
+  return absl::c_all_of(peers_, [this](const auto& each) {
     const Peer& peer = each.second;
     return !IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer);
   });
@@ -614,7 +604,6 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
     return PauseFor(policy_.hindrance_pause,
                     std::exchange(failures_.hindrance, ""), now, actions);
   }
-  if (now < choice_.retry_at) return false;
   if (!choice_.plan.has_value()) choice_.plan = PlanNow();
   if (!choice_.plan.has_value()) return false;
   changed_.members = false;
@@ -639,7 +628,6 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
   }
   const Pending& next =
       choice_.storing.emplace(Pending{{NextAttempt(), base}, **choice_.plan});
-  choice_.undecided_step = std::min(choice_.undecided_step, base.step);
   why_ = absl::StrCat("attempt ", next.row.attempt, " is being stored");
   actions.push_back(StoreAttempt{next.row, next.places});
   return false;
@@ -878,10 +866,11 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
     changed_.orders = true;
   }
   changed_.holdings = false;
-  // A floor above a base that may be stored would let workers drop that base.
+  // A floor above a base that is being stored would let workers drop that base.
   Cut computed =
       NewestCut(holdings_.Copies(Draining()), CopiesWanted(), [this](Cut cut) {
-        return IsValid(cut) && cut.step <= choice_.undecided_step;
+        return IsValid(cut) && (!choice_.storing.has_value() ||
+                                cut.step <= choice_.storing->row.base.step);
       });
   if (policy_.stateless) computed = NewestCheckpoint();
   // A new attempt may have begun below it.

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,7 +40,6 @@ struct RecoveryPolicy {
   absl::Duration loss_pause = absl::Minutes(1);
   // After too many failures that a person can repair, such as a full disk.
   absl::Duration hindrance_pause = absl::Seconds(10);
-  absl::Duration store_retry = absl::Seconds(1);
   // Workers hold nothing of the job: every base is a checkpoint, and a planned
   // change leaves the attempt at once.
   bool stateless = false;
@@ -95,7 +93,7 @@ struct OrderCounter {
 // --- Actions for the caller, in this order -----------------------------------
 
 // Store the row and the places in one transaction, in the place of any row of
-// this attempt or a later one; then call OnStored().
+// this attempt or a later one, again until that works; then call OnStored().
 struct StoreAttempt {
   AttemptRow row;
   std::vector<RunPlace> places;
@@ -174,8 +172,7 @@ class JobRecovery {
     OnMembersChanged();
     Advance(now, actions);
   }
-  void OnStored(int64_t attempt, bool ok, Instant now,
-                RecoveryActions& actions);
+  void OnStored(int64_t attempt, Instant now, RecoveryActions& actions);
 
   // Records and due evaluations of all steps up to this one are stored.
   void OnRecorded(int64_t step) { recorded_ = step; }
@@ -310,10 +307,6 @@ class JobRecovery {
     Instant settling_since;
     bool waited = false;  // for a return, since the plan was made
     std::optional<Pending> storing;
-    // The lowest base step of attempts that may be stored, but are not
-    // announced.
-    int64_t undecided_step = std::numeric_limits<int64_t>::max();
-    Instant retry_at;  // after the store has failed
     std::optional<Instant> paused_until;
     std::string last_pause;  // why
   };

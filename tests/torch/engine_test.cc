@@ -1,12 +1,12 @@
 // The engine through its interface alone: no LibTorch in this file.
 #include "worker/torch/engine.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "core/job/spec/job_spec.h"
 #include "core/transfer/checksum.h"
 #include "gmock/gmock.h"
@@ -215,8 +215,7 @@ TEST(TorchEngine, WantsAndGivesAGradientForEachFloatThatCrosses) {
   for (const Tensor& gradient : *gradients) {
     EXPECT_EQ(gradient.shape, (Shape{3, 6, 16}));
     const auto values = gradient.As<float>();
-    EXPECT_TRUE(std::any_of(values.begin(), values.end(),
-                            [](float value) { return value != 0; }));
+    EXPECT_TRUE(absl::c_any_of(values, [](float value) { return value != 0; }));
   }
   Tensor memory = gradients->back();
   EXPECT_TRUE(absl::IsInvalidArgument(
@@ -335,8 +334,7 @@ TEST(TorchEngine, FollowsItsTeacherAndReportsTheLossOfTheLabels) {
         engine->Forward(OneEngine::Batch(), 0, plain.Input()).value();
     EXPECT_TRUE(engine->Backward(OneEngine::Batch(), 0, {}).ok());
     const StepReport report = engine->Report(OneEngine::Batch()).value();
-    const double norm = std::accumulate(report.squared_norms.begin(),
-                                        report.squared_norms.end(), 0.0);
+    const double norm = absl::c_accumulate(report.squared_norms, 0.0);
     return std::pair(result.loss->loss, norm);
   };
 

@@ -119,7 +119,7 @@ class SharedEngine final : public StageEngine {
   };
 
   absl::Span<float> Flat() { return engine_->FlatGradient().value(); }
-  void DropStep() override { engine_->AbandonStep(); }
+  void AbandonStep() override { engine_->AbandonStep(); }
 
   static inline absl::Mutex mutex_;
   const std::unique_ptr<StageEngine> engine_;

@@ -42,7 +42,6 @@ class GroupRun final : public WorkerRun {
  private:
   absl::Status Prepare();
   absl::Status MakeEngine();
-  absl::Status OpenData();
   absl::StatusOr<RoundExchangeOptions> ExchangeOptions();
   absl::Status TakeTurns();
   // MemberParts::on_state
@@ -235,18 +234,18 @@ absl::Status GroupRun::Prepare() {
   PACELINE_RETURN_IF_ERROR(ReadWeightInputs(run_, inputs_));
   PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
   PACELINE_RETURN_IF_ERROR(MakeEngine());
-  PACELINE_RETURN_IF_ERROR(OpenData());
+  // With those who are there now; who joins later is let in with room to spare.
+  PACELINE_ASSIGN_OR_RETURN(const int64_t predicted,
+                            PredictBytes(order, run_.model, run_.self));
+  run_.recorder.SetPredictedMemory(predicted);
+  PACELINE_ASSIGN_OR_RETURN(const v1::NameBytes names,
+                            OpenRunData(run_, origin_, inputs_, source_));
+  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0, names);
   if (begins_) state_step_ = order.base.step;
   faults_ = FaultsOf(order, self_);
   PACELINE_ASSIGN_OR_RETURN(RoundExchangeOptions options, ExchangeOptions());
-  // With those who are there now; who joins later is let in with room to spare.
-  PACELINE_ASSIGN_OR_RETURN(int64_t bytes,
-                            PredictBytes(order, run_.model, run_.self));
-  PACELINE_ASSIGN_OR_RETURN(
-      bytes, PredictWithData(bytes, order.spec, source_->memory_bytes(),
-                             run_.memory_bytes));
-  run_.recorder.SetPredictedMemory(bytes);
-  options.unapplied_bytes = UnappliedBytes(run_.memory_bytes, bytes);
+  options.unapplied_bytes =
+      UnappliedBytes(run_.memory_bytes, run_.recorder.predicted_memory_bytes());
   RoundObserver& observer = run_.recorder;
   if (IsGossip(order.spec)) {
     gossip_ = std::make_unique<GossipExchange>(std::move(options), run_.clock,
@@ -264,23 +263,6 @@ absl::Status GroupRun::Prepare() {
   return absl::OkStatus();
 }
 
-absl::Status GroupRun::OpenData() {
-  const RunOrder& order = run_.order;
-  PACELINE_ASSIGN_OR_RETURN(source_, run_.factory.OpenData(order.spec, {}));
-  PACELINE_ASSIGN_OR_RETURN(const uint64_t read,
-                            source_->Fingerprint(BatchPhase::kTrain));
-  inputs_.set_data(read);
-  PACELINE_ASSIGN_OR_RETURN(const v1::NameBytes names,
-                            TakeFacts(run_, *source_, origin_, &inputs_));
-  PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
-  if (order.base.step > source_->total_steps()) {
-    return InvalidArgument("the job begins at step ", order.base.step,
-                           ", and ends at step ", source_->total_steps());
-  }
-  run_.recorder.SetTotals(source_->total_steps(), /*samples=*/0, names);
-  return absl::OkStatus();
-}
-
 absl::Status GroupRun::MakeEngine() {
   const RunOrder& order = run_.order;
   run_.factory.SetThreads(order.threads);
@@ -291,19 +273,10 @@ absl::Status GroupRun::MakeEngine() {
   options.precision =
       FindPrecision(order.spec.precision).value_or(Precision::kF32);
   options.flat_gradient = true;
-  PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run_, options));
-  PACELINE_ASSIGN_OR_RETURN(engine_, run_.factory.MakeEngine(options));
-  run_.recorder.AddUpdateBytes(UpdateBytes(options));
-  if (order.base != Cut()) {
-    return begins_ ? RestoreBase(run_, {{0, engine_.get()}}) : absl::OkStatus();
-  }
-  if (order.spec.model.weights.empty()) return absl::OkStatus();
-  PACELINE_ASSIGN_OR_RETURN(
-      const std::vector<NamedTensor> weights,
-      run_.factory.ReadWeights(order.spec.model, run_.model, options.layers,
-                               origin_));
-  for (const std::string& note : origin_.notes) run_.recorder.AddNote(note);
-  return engine_->SetWeights(weights);
+  PACELINE_ASSIGN_OR_RETURN(engine_, MakeRunEngine(run_, options, origin_));
+  return begins_ && order.base != Cut()
+             ? RestoreBase(run_, {{0, engine_.get()}})
+             : absl::OkStatus();
 }
 
 absl::StatusOr<RoundExchangeOptions> GroupRun::ExchangeOptions() {

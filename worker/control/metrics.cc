@@ -1,6 +1,7 @@
 #include "worker/control/metrics.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 
 namespace paceline {
 namespace {
@@ -53,125 +54,115 @@ constexpr char kRoundBytes[] = "paceline_worker_round_bytes_total";
 constexpr char kRoundDropped[] = "paceline_worker_round_frames_dropped_total";
 constexpr char kRoundReconnects[] = "paceline_worker_round_reconnects_total";
 
-void DeclareRounds(MetricsRegistry& registry) {
-  registry.DeclareCounter(kRounds, "Rounds of aggregation that ended.",
-                          {"outcome"});
-  registry.DeclareHistogram(
-      kRoundSeconds,
-      "Seconds of a round, from the first part that this worker saw to the "
-      "end.",
-      {kRoundBounds.begin(), kRoundBounds.end()});
-  registry.DeclareGauge(kRoundContributors,
-                        "Members whose parts are in the last result.");
-  registry.DeclareCounter(
-      kRoundSkipped,
-      "Parts that are not in a result which this worker committed.",
-      {"reason"});
-  registry.DeclareGauge(
-      kRoundServing,
-      "1 while this worker serves the open round or a shard of it, else 0.");
-  registry.DeclareCounter(
-      kRoundTakeovers,
-      "Rounds committed here whose first server was lost on the way.");
-  registry.DeclareCounter(
-      kRoundMismatches,
-      "Rounds stopped here because members' states differed.");
-  registry.DeclareCounter(
-      kRoundRefused,
-      "Refused by this worker: results with other bytes than their hash, "
-      "messages that cannot be.",
-      {"what"});
-  registry.DeclareGauge(kRoundCosine,
-                        "Mean cosine between the parts of the last round that "
-                        "this member served, "
-                        "where the job asks for it: 1 where members agree.");
-  registry.DeclareGauge(
-      kRoundDeadline,
-      "How long the last round that this member served waited for parts after "
-      "the first one, at most.");
-  registry.DeclareCounter(kRoundFrames,
-                          "Messages of rounds, and chunks of their payloads.",
-                          {"direction"});
-  registry.DeclareCounter(kRoundBytes, "Payload bytes of rounds.",
-                          {"direction"});
-  registry.DeclareCounter(kRoundDropped,
-                          "Frames of rounds that were received and not used.",
-                          {"reason"});
-  registry.DeclareCounter(kRoundReconnects,
-                          "Streams of rounds opened again after a break.");
-}
+struct Family {
+  const char* name;
+  const char* help;
+  std::vector<std::string> labels = {};
+};
+
+const Family kGauges[] = {
+    {kBuildInfo, "Always 1; the label says which program.", {"version"}},
+    {kAttached, "1 while the control stream is up, else 0."},
+    {kRunning, "1 while a run is going on, else 0."},
+    {kCertificate, "Unix time until which this worker's certificate is valid."},
+    {kCodecError,
+     "What pipeline.codec changed in the last frame looked at: the norm of the "
+     "difference over that of the tensor; 0 with fp32."},
+    {kPieces, "States of layers that are kept here for the next attempt."},
+    {kPieceBytes, "Bytes of these."}};
+
+// Gauges of the present run end with it.
+const Family kRunGauges[] = {
+    {kRunTime,
+     "Seconds of the compute thread in the present run, by what they went "
+     "into.",
+     {"part"}},
+    {kRunWall, "Seconds since the present run began."},
+    {kPeakMemory, "Bytes of tensors in the present run, the most at a time."},
+    {kPredictedMemory, "What the planner predicts for that."},
+    {kStaleness,
+     "Updates between the weights at which a gradient was computed and those "
+     "it was applied to; mean of the present run.",
+     {"stage"}},
+    {kVersions, "Versions of the weights, the most at a time.", {"stage"}},
+    {kVersionBytes, "Bytes of these versions.", {"stage"}},
+    {kUpdatesSkipped,
+     "Updates of the present run skipped for NaN or infinity.",
+     {"stage"}},
+    {kFlowTime,
+     "Seconds of the compute thread while micro-batches pass in the present "
+     "run: computing, or what it waited for.",
+     {"part"}},
+    {kLatency,
+     "From the first stage's taking a micro-batch in to its result, where the "
+     "last stage of an inference job is; to the end of its backward, where the "
+     "first stage of a training job is.",
+     {"percentile"}}};
+
+// Gauges of a round group end with it.
+const Family kGroupGauges[] = {
+    {kRoundContributors, "Members whose parts are in the last result."},
+    {kRoundServing,
+     "1 while this worker serves the open round or a shard of it, else 0."},
+    {kRoundCosine,
+     "Mean cosine between the parts of the last round that this member served, "
+     "where the job asks for it: 1 where members agree."},
+    {kRoundDeadline,
+     "How long the last round that this member served waited for parts after "
+     "the first one, at most."}};
+
+const Family kCounters[] = {
+    {kInstructions, "Schedule instructions that the compute thread finished."},
+    {kSteps, "Optimizer steps done, skipped ones too."},
+    {kStepsSkipped, "Steps that the gate skipped on all stages."},
+    {kSamples, "Training samples done."},
+    {kFrames, "Frames sent to and received from others.", {"direction"}},
+    {kFrameBytes, "Payload bytes of these frames.", {"direction"}},
+    {kFramesDropped, "Frames that were received and not used.", {"reason"}},
+    {kReconnects, "Data streams opened again after a break."},
+    {kPiecesRefused,
+     "States of other workers' layers that there was no memory for."},
+    {kRounds, "Rounds of aggregation that ended.", {"outcome"}},
+    {kRoundSkipped,
+     "Parts that are not in a result which this worker committed.",
+     {"reason"}},
+    {kRoundTakeovers,
+     "Rounds committed here whose first server was lost on the way."},
+    {kRoundMismatches, "Rounds stopped here because members' states differed."},
+    {kRoundRefused,
+     "Refused by this worker: results with other bytes than their hash, "
+     "messages that cannot be.",
+     {"what"}},
+    {kRoundFrames,
+     "Messages of rounds, and chunks of their payloads.",
+     {"direction"}},
+    {kRoundBytes, "Payload bytes of rounds.", {"direction"}},
+    {kRoundDropped,
+     "Frames of rounds that were received and not used.",
+     {"reason"}},
+    {kRoundReconnects, "Streams of rounds opened again after a break."}};
 
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(MetricsRegistry& registry,
                              const std::string& version)
     : registry_(registry) {
-  registry_.DeclareGauge(kBuildInfo, "Always 1; the label says which program.",
-                         {"version"});
-  registry_.DeclareGauge(kAttached,
-                         "1 while the control stream is up, else 0.");
-  registry_.DeclareGauge(kRunning, "1 while a run is going on, else 0.");
-  registry_.DeclareGauge(
-      kCertificate,
-      "Unix time until which this worker's certificate is valid.");
-  registry_.DeclareCounter(
-      kInstructions, "Schedule instructions that the compute thread finished.");
-  registry_.DeclareCounter(kSteps, "Optimizer steps done, skipped ones too.");
-  registry_.DeclareCounter(kStepsSkipped,
-                           "Steps that the gate skipped on all stages.");
-  registry_.DeclareCounter(kSamples, "Training samples done.");
-  registry_.DeclareCounter(kFrames, "Frames sent to and received from others.",
-                           {"direction"});
-  registry_.DeclareCounter(kFrameBytes, "Payload bytes of these frames.",
-                           {"direction"});
-  registry_.DeclareCounter(
-      kFramesDropped, "Frames that were received and not used.", {"reason"});
-  registry_.DeclareCounter(kReconnects,
-                           "Data streams opened again after a break.");
-  registry_.DeclareGauge(
-      kCodecError,
-      "What pipeline.codec changed in the last frame looked at: the norm of "
-      "the difference over that of the tensor; 0 with fp32.");
-  registry_.DeclareGauge(
-      kRunTime,
-      "Seconds of the compute thread in the present run, by what they went "
-      "into.",
-      {"part"});
-  registry_.DeclareGauge(kRunWall, "Seconds since the present run began.");
-  registry_.DeclareGauge(
-      kPeakMemory, "Bytes of tensors in the present run, the most at a time.");
-  registry_.DeclareGauge(kPredictedMemory,
-                         "What the planner predicts for that.");
-  registry_.DeclareGauge(
-      kStaleness,
-      "Updates between the weights at which a gradient was computed and those "
-      "it was applied to; mean of the present run.",
-      {"stage"});
-  registry_.DeclareGauge(
-      kVersions, "Versions of the weights, the most at a time.", {"stage"});
-  registry_.DeclareGauge(kVersionBytes, "Bytes of these versions.", {"stage"});
-  registry_.DeclareGauge(
-      kUpdatesSkipped,
-      "Updates of the present run skipped for NaN or infinity.", {"stage"});
-  registry_.DeclareGauge(
-      kFlowTime,
-      "Seconds of the compute thread while micro-batches pass in the present "
-      "run: computing, or what it waited for.",
-      {"part"});
-  registry_.DeclareGauge(
-      kLatency,
-      "From the first stage's taking a micro-batch in to its result, where the "
-      "last stage of an inference job is; to the end of its backward, where "
-      "the first stage of a training job is.",
-      {"percentile"});
-  registry_.DeclareGauge(
-      kPieces, "States of layers that are kept here for the next attempt.");
-  registry_.DeclareGauge(kPieceBytes, "Bytes of these.");
-  registry_.DeclareCounter(
-      kPiecesRefused,
-      "States of other workers' layers that there was no memory for.");
-  DeclareRounds(registry_);
-  registry_.GetGauge(kBuildInfo, {version}).Set(1);
+  for (const absl::Span<const Family> gauges :
+       {absl::MakeConstSpan(kGauges), absl::MakeConstSpan(kRunGauges),
+        absl::MakeConstSpan(kGroupGauges)}) {
+    for (const Family& each : gauges) {
+      registry_.DeclareGauge(each.name, each.help, each.labels);
+    }
+  }
+  for (const Family& each : kCounters) {
+    registry_.DeclareCounter(each.name, each.help, each.labels);
+  }
+  registry_.DeclareHistogram(
+      kRoundSeconds,
+      "Seconds of a round, from the first part that this worker saw to the "
+      "end.",
+      {kRoundBounds.begin(), kRoundBounds.end()});
+  Set(kBuildInfo, 1, {version});
 }
 
 void WorkerMetrics::AddDurations(const RoundStats& rounds) {
@@ -199,18 +190,13 @@ void WorkerMetrics::UpdateRounds(const RoundReading& reading) {
   Raise(kRoundRefused, {"result"}, rounds.refused_results);
   Raise(kRoundRefused, {"message"}, rounds.refused_messages);
   if (!reading.in_group) {
-    for (const char* const name :
-         {kRoundContributors, kRoundServing, kRoundDeadline, kRoundCosine}) {
-      registry_.RemoveSeries(name);
-    }
+    for (const Family& each : kGroupGauges) registry_.RemoveSeries(each.name);
     return;
   }
-  registry_.GetGauge(kRoundContributors).Set(rounds.last_contributors);
-  registry_.GetGauge(kRoundServing).Set(rounds.serves);
-  registry_.GetGauge(kRoundDeadline).Set(rounds.deadline_seconds);
-  if (rounds.cosine.has_value()) {
-    registry_.GetGauge(kRoundCosine).Set(*rounds.cosine);
-  }
+  Set(kRoundContributors, rounds.last_contributors);
+  Set(kRoundServing, rounds.serves);
+  Set(kRoundDeadline, rounds.deadline_seconds);
+  if (rounds.cosine.has_value()) Set(kRoundCosine, *rounds.cosine);
 }
 
 void WorkerMetrics::UpdateFrames(const PlaneStats& frames,
@@ -229,8 +215,36 @@ void WorkerMetrics::UpdateFrames(const PlaneStats& frames,
     Raise(reconnects, {}, stats.reconnects);
   };
   raise(kFrames, kFrameBytes, kFramesDropped, kReconnects, frames);
-  registry_.GetGauge(kCodecError).Set(frames.codec_error);
+  Set(kCodecError, frames.codec_error);
   raise(kRoundFrames, kRoundBytes, kRoundDropped, kRoundReconnects, rounds);
+}
+
+void WorkerMetrics::UpdateRun(const WorkerReading& reading) {
+  const v1::RunState& run = reading.run;
+  for (const v1::StageTime& time : run.stage_times()) {
+    const v1::StageVersions& versions = time.versions();
+    if (versions.updates() == 0) continue;
+    const LabelValues stage = {absl::StrCat(versions.stage())};
+    Set(kStaleness,
+        static_cast<double>(versions.staleness()) /
+            static_cast<double>(versions.updates()),
+        stage);
+    Set(kVersions, versions.versions(), stage);
+    Set(kVersionBytes, versions.version_bytes(), stage);
+    Set(kUpdatesSkipped, versions.skipped_updates(), stage);
+  }
+  if (run.has_flow()) UpdateFlow(run.flow());
+  Set(kPeakMemory, run.peak_memory_bytes());
+  if (reading.predicted_memory_bytes > 0) {
+    Set(kPredictedMemory, reading.predicted_memory_bytes);
+  }
+  for (int part = 0; part < kTimeParts; ++part) {
+    Set(kRunTime, absl::ToDoubleSeconds(reading.time.parts[part]),
+        {std::string(TimePartName(static_cast<TimePart>(part)))});
+  }
+  Set(kRunTime, absl::ToDoubleSeconds(reading.time.unexplained()),
+      {"unexplained"});
+  Set(kRunWall, absl::ToDoubleSeconds(reading.time.wall));
 }
 
 void WorkerMetrics::UpdateFlow(const v1::FlowTimes& flow) {
@@ -239,12 +253,10 @@ void WorkerMetrics::UpdateFlow(const v1::FlowTimes& flow) {
       {"in_flight", flow.in_flight()}, {"blocked", flow.blocked()},
       {"data", flow.data()},           {"fill", flow.fill()},
       {"update", flow.update()}};
-  for (const auto& [part, seconds] : parts) {
-    registry_.GetGauge(kFlowTime, {part}).Set(seconds);
-  }
+  for (const auto& [part, seconds] : parts) Set(kFlowTime, seconds, {part});
   if (flow.latency_max() <= 0) return;
-  registry_.GetGauge(kLatency, {"50"}).Set(flow.latency_p50());
-  registry_.GetGauge(kLatency, {"99"}).Set(flow.latency_p99());
+  Set(kLatency, flow.latency_p50(), {"50"});
+  Set(kLatency, flow.latency_p99(), {"99"});
 }
 
 void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
@@ -257,25 +269,12 @@ void WorkerMetrics::Raise(const std::string& name, const LabelValues& labels,
   last = total;
 }
 
-void WorkerMetrics::UpdateVersions(const v1::StageVersions& versions) {
-  const LabelValues stage = {absl::StrCat(versions.stage())};
-  registry_.GetGauge(kStaleness, stage)
-      .Set(static_cast<double>(versions.staleness()) /
-           static_cast<double>(versions.updates()));
-  registry_.GetGauge(kVersions, stage).Set(versions.versions());
-  registry_.GetGauge(kVersionBytes, stage)
-      .Set(static_cast<double>(versions.version_bytes()));
-  registry_.GetGauge(kUpdatesSkipped, stage)
-      .Set(static_cast<double>(versions.skipped_updates()));
-}
-
 void WorkerMetrics::Update(const WorkerReading& reading) {
-  registry_.GetGauge(kAttached).Set(reading.attached);
-  registry_.GetGauge(kRunning).Set(reading.running);
+  Set(kAttached, reading.attached);
+  Set(kRunning, reading.running);
   if (reading.certificate_expiry > absl::InfinitePast()) {
-    registry_.GetGauge(kCertificate)
-        .Set(absl::ToDoubleSeconds(reading.certificate_expiry -
-                                   absl::UnixEpoch()));
+    Set(kCertificate,
+        absl::ToDoubleSeconds(reading.certificate_expiry - absl::UnixEpoch()));
   }
   Raise(kInstructions, {}, reading.instructions);
   Raise(kSteps, {}, reading.steps);
@@ -283,39 +282,11 @@ void WorkerMetrics::Update(const WorkerReading& reading) {
   Raise(kSamples, {}, reading.samples);
   UpdateFrames(reading.frames, reading.round_frames);
   UpdateRounds(reading.rounds);
-  registry_.GetGauge(kPieces).Set(static_cast<double>(reading.pieces));
-  registry_.GetGauge(kPieceBytes).Set(static_cast<double>(reading.piece_bytes));
-  Raise(kPiecesRefused, {}, reading.pieces_refused);
-  if (!reading.running) {
-    registry_.RemoveSeries(kRunTime);
-    registry_.RemoveSeries(kRunWall);
-    registry_.RemoveSeries(kPeakMemory);
-    registry_.RemoveSeries(kPredictedMemory);
-    for (const char* const name : {kStaleness, kVersions, kVersionBytes,
-                                   kUpdatesSkipped, kFlowTime, kLatency}) {
-      registry_.RemoveSeries(name);
-    }
-    return;
-  }
-  for (const v1::StageTime& time : reading.run.stage_times()) {
-    if (time.versions().updates() > 0) UpdateVersions(time.versions());
-  }
-  if (reading.run.has_flow()) UpdateFlow(reading.run.flow());
-  registry_.GetGauge(kPeakMemory)
-      .Set(static_cast<double>(reading.run.peak_memory_bytes()));
-  if (reading.predicted_memory_bytes > 0) {
-    registry_.GetGauge(kPredictedMemory)
-        .Set(static_cast<double>(reading.predicted_memory_bytes));
-  }
-  for (int part = 0; part < kTimeParts; ++part) {
-    registry_
-        .GetGauge(kRunTime,
-                  {std::string(TimePartName(static_cast<TimePart>(part)))})
-        .Set(absl::ToDoubleSeconds(reading.time.parts[part]));
-  }
-  registry_.GetGauge(kRunTime, {"unexplained"})
-      .Set(absl::ToDoubleSeconds(reading.time.unexplained()));
-  registry_.GetGauge(kRunWall).Set(absl::ToDoubleSeconds(reading.time.wall));
+  Set(kPieces, reading.pieces.pieces);
+  Set(kPieceBytes, reading.pieces.bytes);
+  Raise(kPiecesRefused, {}, reading.pieces.refused);
+  if (reading.running) return UpdateRun(reading);
+  for (const Family& each : kRunGauges) registry_.RemoveSeries(each.name);
 }
 
 }  // namespace paceline

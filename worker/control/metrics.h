@@ -11,6 +11,7 @@
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/meters/flow_meter.h"
 #include "worker/meters/time_meter.h"
+#include "worker/pipeline/piece_store.h"
 #include "worker/rounds/parts/round_event_log.h"
 
 namespace paceline {
@@ -29,10 +30,7 @@ struct WorkerReading {
   RoundReading rounds;
   PlaneStats round_frames;
   int64_t predicted_memory_bytes = 0;  // of the present run; 0: not known
-  // States of layers, kept for the next attempt.
-  int64_t pieces = 0;
-  int64_t piece_bytes = 0;
-  int64_t pieces_refused = 0;  // since the process began
+  PieceStore::Stats pieces;
   // Until when the certificate is valid; InfinitePast: there is none.
   absl::Time certificate_expiry = absl::InfinitePast();
 };
@@ -47,11 +45,15 @@ class WorkerMetrics {
   void Update(const WorkerReading& reading);
 
  private:
+  void UpdateRun(const WorkerReading& reading);
   void UpdateFlow(const v1::FlowTimes& flow);
-  void UpdateVersions(const v1::StageVersions& versions);
   void UpdateRounds(const RoundReading& reading);
   void AddDurations(const RoundStats& rounds);
   void UpdateFrames(const PlaneStats& frames, const PlaneStats& rounds);
+  template <typename Number>
+  void Set(const char* name, Number value, const LabelValues& labels = {}) {
+    registry_.GetGauge(name, labels).Set(static_cast<double>(value));
+  }
   void Raise(const std::string& name, const LabelValues& labels, int64_t total);
 
   MetricsRegistry& registry_;

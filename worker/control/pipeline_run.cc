@@ -50,7 +50,6 @@ class PipelineRun final : public WorkerRun, public SnapshotKeeper {
 
  private:
   absl::Status Prepare();
-  absl::Status MakeEngine(int stage);
   StageEngines StagesByLayer() const;
   absl::Status WarmUp(int stage, StageEngine& engine) const;
   absl::Status OpenData();
@@ -159,7 +158,8 @@ absl::Status PipelineRun::Run() {
     return upload_->Finish();
   }
   if (const std::optional<int64_t> step = runner.stopped_at()) {
-    run_.recorder.SetStopped(*step);
+    run_.recorder.Say(
+        [&](v1::RunState& report) { report.set_stopped_at(*step); });
     return absl::OkStatus();
   }
   const ScopedPart part(run_.time, TimePart::kSnapshot);
@@ -178,7 +178,11 @@ absl::Status PipelineRun::Prepare() {
   PACELINE_RETURN_IF_ERROR(ReadWeightInputs(run_, inputs_));
   PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
   for (const int stage : StagesOf(order, run_.self)) {
-    PACELINE_RETURN_IF_ERROR(MakeEngine(stage));
+    PACELINE_ASSIGN_OR_RETURN(
+        engines_[stage],
+        MakeRunEngine(run_, EngineOptionsOf(order, run_.model, stage),
+                      origin_));
+    if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, *engines_[stage]));
   }
   PACELINE_ASSIGN_OR_RETURN(RunWiring wiring,
                             MakeRunWiring(order, run_.model, run_.self));
@@ -210,31 +214,6 @@ absl::Status PipelineRun::Prepare() {
   // Whoever cancels from here on finds the connections; who did so before has
   // left word.
   return run_.cancel.status();
-}
-
-absl::Status PipelineRun::MakeEngine(int stage) {
-  const RunOrder& order = run_.order;
-  EngineOptions options = EngineOptionsOf(order, run_.model, stage);
-  PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run_, options));
-  PACELINE_ASSIGN_OR_RETURN(engines_[stage], run_.factory.MakeEngine(options));
-  run_.recorder.AddUpdateBytes(UpdateBytes(options));
-  StageEngine& engine = *engines_[stage];
-  if (infers()) PACELINE_RETURN_IF_ERROR(WarmUp(stage, engine));
-  if (order.spec.model.weights.empty() || (order.base != Cut() && !infers())) {
-    return absl::OkStatus();
-  }
-  PACELINE_ASSIGN_OR_RETURN(
-      const std::vector<NamedTensor> weights,
-      run_.factory.ReadWeights(order.spec.model, run_.model,
-                               ReplicasOf(order, stage).front().layers,
-                               origin_));
-  for (const std::string& note : origin_.notes) run_.recorder.AddNote(note);
-  PACELINE_RETURN_IF_ERROR(engine.SetWeights(weights));
-  Log(LogLevel::kInfo, "stage begins with weights from a file",
-      {{"stage", stage},
-       {"tensors", static_cast<int64_t>(weights.size())},
-       {"file", order.spec.model.weights}});
-  return absl::OkStatus();
 }
 
 absl::Status PipelineRun::OnBatch(BatchInfo& batch) {
@@ -363,24 +342,8 @@ absl::Status PipelineRun::WarmUp(int stage, StageEngine& engine) const {
 
 absl::Status PipelineRun::OpenData() {
   const RunOrder& order = run_.order;
-  PACELINE_ASSIGN_OR_RETURN(
-      source_, run_.factory.OpenData(order.spec, TurnsOf(order, run_.self)));
-  PACELINE_ASSIGN_OR_RETURN(
-      const int64_t needed,
-      PredictWithData(run_.recorder.predicted_memory_bytes(), order.spec,
-                      source_->memory_bytes(), run_.memory_bytes));
-  run_.recorder.SetPredictedMemory(needed);
-  PACELINE_ASSIGN_OR_RETURN(
-      const uint64_t read, source_->Fingerprint(infers() ? BatchPhase::kEvaluate
-                                                         : BatchPhase::kTrain));
-  inputs_.set_data(read);
   PACELINE_ASSIGN_OR_RETURN(v1::NameBytes bytes,
-                            TakeFacts(run_, *source_, origin_, &inputs_));
-  PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
-  if (!infers() && order.base.step > source_->total_steps()) {
-    return InvalidArgument("the job begins at step ", order.base.step,
-                           ", and ends at step ", source_->total_steps());
-  }
+                            OpenRunData(run_, origin_, inputs_, source_));
   source_->BeginAt(order.base.step, order.evaluated);
   if (!infers()) {
     run_.recorder.SetTotals(source_->total_steps(), source_->test_samples(),
@@ -418,6 +381,31 @@ std::unique_ptr<WorkerRun> MakePipelineRun(RunContext context) {
   return std::make_unique<PipelineRun>(std::move(context));
 }
 
+namespace {
+
+// Whether the run begins with the weights of a file.
+bool ReadsWeights(const RunOrder& order) {
+  return !order.spec.model.weights.empty() &&
+         (order.base == Cut() || IsInference(order.spec));
+}
+
+absl::Status TakeWeights(const RunContext& run, const ModelSpec& spec,
+                         const EngineOptions& options, WeightsOrigin& origin,
+                         StageEngine& engine) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const std::vector<NamedTensor> weights,
+      run.factory.ReadWeights(spec, options.model, options.layers, origin));
+  for (const std::string& note : origin.notes) run.recorder.AddNote(note);
+  PACELINE_RETURN_IF_ERROR(engine.SetWeights(weights));
+  Log(LogLevel::kInfo, "weights were read from a file",
+      {{"stage", options.stage},
+       {"tensors", static_cast<int64_t>(weights.size())},
+       {"file", spec.weights}});
+  return absl::OkStatus();
+}
+
+// The teacher of an engine of all layers, of which `options` are; null: the job
+// has none.
 absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
     const RunContext& run, EngineOptions options) {
   if (run.model.teacher == nullptr) return nullptr;
@@ -428,29 +416,61 @@ absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(
   PACELINE_ASSIGN_OR_RETURN(std::shared_ptr<StageEngine> teacher,
                             run.factory.MakeEngine(options));
   WeightsOrigin origin;
-  const auto weights = run.factory.ReadWeights(
-      TeacherOf(run.order.spec), options.model, options.layers, origin);
-  if (!weights.ok()) {
-    return absl::Status(
-        weights.status().code(),
-        absl::StrCat("train.distill, whose teacher is the job's model without "
-                     "model.sizes: ",
-                     weights.status().message()));
-  }
-  for (const std::string& note : origin.notes) run.recorder.AddNote(note);
-  PACELINE_RETURN_IF_ERROR(teacher->SetWeights(*weights));
-  return teacher;
+  const absl::Status taken =
+      TakeWeights(run, TeacherOf(run.order.spec), options, origin, *teacher);
+  if (taken.ok()) return teacher;
+  return absl::Status(
+      taken.code(),
+      absl::StrCat("train.distill, whose teacher is the job's model without "
+                   "model.sizes: ",
+                   taken.message()));
 }
 
-absl::StatusOr<v1::NameBytes> TakeFacts(const RunContext& run,
-                                        const BatchSource& source,
-                                        const WeightsOrigin& origin,
-                                        v1::Inputs* inputs) {
-  const DataFacts facts = source.Facts();
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageEngine>> MakeRunEngine(
+    const RunContext& run, EngineOptions options, WeightsOrigin& origin) {
+  PACELINE_ASSIGN_OR_RETURN(options.teacher, MakeTeacher(run, options));
+  PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<StageEngine> engine,
+                            run.factory.MakeEngine(options));
+  run.recorder.Say([bytes = UpdateBytes(options)](v1::RunState& report) {
+    report.set_update_bytes(report.update_bytes() + bytes);
+  });
+  if (ReadsWeights(run.order)) {
+    PACELINE_RETURN_IF_ERROR(
+        TakeWeights(run, run.order.spec.model, options, origin, *engine));
+  }
+  return engine;
+}
+
+absl::StatusOr<v1::NameBytes> OpenRunData(
+    const RunContext& run, const WeightsOrigin& origin, v1::Inputs& inputs,
+    std::unique_ptr<BatchSource>& source) {
+  const JobSpec& spec = run.order.spec;
+  // The members of a group all read all.
+  const Turns turns =
+      run.order.group.has_value() ? Turns() : TurnsOf(run.order, run.self);
+  PACELINE_ASSIGN_OR_RETURN(source, run.factory.OpenData(spec, turns));
+  PACELINE_ASSIGN_OR_RETURN(
+      const int64_t needed,
+      PredictWithData(run.recorder.predicted_memory_bytes(), spec,
+                      source->memory_bytes(), run.memory_bytes));
+  run.recorder.SetPredictedMemory(needed);
+  PACELINE_ASSIGN_OR_RETURN(
+      const uint64_t read,
+      source->Fingerprint(IsInference(spec) ? BatchPhase::kEvaluate
+                                            : BatchPhase::kTrain));
+  inputs.set_data(read);
+  const DataFacts facts = source->Facts();
   for (const std::string& note : facts.notes) run.recorder.AddNote(note);
-  PACELINE_RETURN_IF_ERROR(
-      CheckClasses(origin, facts.classes, run.order.spec.model));
-  if (inputs != nullptr) inputs->set_contents(facts.contents);
+  PACELINE_RETURN_IF_ERROR(CheckClasses(origin, facts.classes, spec.model));
+  inputs.set_contents(facts.contents);
+  PACELINE_RETURN_IF_ERROR(TakeInputs(run, inputs));
+  const int64_t base = run.order.base.step;
+  if (!IsInference(spec) && base > source->total_steps()) {
+    return InvalidArgument("the job begins at step ", base,
+                           ", and ends at step ", source->total_steps());
+  }
   v1::NameBytes names;
   names.set_classes(facts.classes);
   return names;
@@ -464,8 +484,7 @@ absl::Status ReadWeightInputs(const RunContext& run, v1::Inputs& inputs) {
         run.factory.FingerprintOf(spec.train.distill.weights));
     inputs.set_teacher(read);
   }
-  const bool begins = run.order.base == Cut() || IsInference(spec);
-  if (spec.model.weights.empty() || !begins) return absl::OkStatus();
+  if (!ReadsWeights(run.order)) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(const uint64_t read,
                             run.factory.FingerprintOf(spec.model.weights));
   inputs.set_weights(read);
@@ -475,7 +494,8 @@ absl::Status ReadWeightInputs(const RunContext& run, v1::Inputs& inputs) {
 absl::Status TakeInputs(const RunContext& run, const v1::Inputs& inputs) {
   PACELINE_RETURN_IF_ERROR(
       CheckInputs(inputs, run.order.inputs, run.order.spec));
-  run.recorder.SetInputs(inputs);
+  run.recorder.Say(
+      [&](v1::RunState& report) { *report.mutable_inputs() = inputs; });
   return absl::OkStatus();
 }
 
@@ -512,7 +532,9 @@ absl::Status RestoreBase(const RunContext& run, const StageEngines& engines) {
   const Instant began = run.clock.Now();
   PACELINE_ASSIGN_OR_RETURN(const std::vector<PiecePtr> pieces,
                             FetchCut(run, engines, order.base, order.sources));
-  run.recorder.SetFetched(run.clock.Now() - began);
+  run.recorder.Say([&](v1::RunState& report) {
+    report.set_fetch_seconds(absl::ToDoubleSeconds(run.clock.Now() - began));
+  });
   auto next = pieces.begin();
   for (const auto& [first, engine] : engines) {
     std::vector<absl::Span<const uint8_t>> states;

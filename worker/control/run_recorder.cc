@@ -82,21 +82,6 @@ void RunRecorder::SetPhase(v1::RunState::Phase phase,
   changed_ = true;
 }
 
-void RunRecorder::SetStopped(int64_t step) {
-  SteadyLock lock(&mutex_);
-  run_->set_stopped_at(step);
-}
-
-void RunRecorder::SetFetched(absl::Duration took) {
-  SteadyLock lock(&mutex_);
-  run_->set_fetch_seconds(absl::ToDoubleSeconds(took));
-}
-
-void RunRecorder::SetInputs(const v1::Inputs& inputs) {
-  SteadyLock lock(&mutex_);
-  *run_->mutable_inputs() = inputs;
-}
-
 void RunRecorder::AddNote(const std::string& note) {
   const std::string text = ToUtf8(note, kMaxNoteBytes);
   SteadyLock lock(&mutex_);
@@ -113,11 +98,6 @@ void RunRecorder::SetTotals(int64_t steps, int64_t samples,
   run_->set_steps(steps);
   run_->set_total_samples(samples);
   *run_->mutable_names() = names;
-}
-
-void RunRecorder::AddUpdateBytes(int64_t bytes) {
-  SteadyLock lock(&mutex_);
-  run_->set_update_bytes(run_->update_bytes() + bytes);
 }
 
 void RunRecorder::AddPredicted(const v1::PredictedMark& mark) {

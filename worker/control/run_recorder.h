@@ -99,19 +99,17 @@ class RunRecorder final : public RunObserver, public RoundObserver {
   void AddStep(const v1::StepRecord& record);
   void SetPhase(v1::RunState::Phase phase,
                 const absl::Status& error = absl::OkStatus());
-  // The run ended before its end, as it was ordered.
-  void SetStopped(int64_t step);
-  // Getting the state that the run begins with took so long.
-  void SetFetched(absl::Duration took);
-  // The run has read these, which are what the job began with.
-  void SetInputs(const v1::Inputs& inputs);
+  // Has `set` write to the report of the run, under the lock.
+  template <typename Set>
+  void Say(const Set& set) {
+    SteadyLock lock(&mutex_);
+    set(*run_);
+  }
   // A person should know it.  The same again changes nothing.
   void AddNote(const std::string& note);
   // samples: of the test set; names: of these, as they go into the result.
   void SetTotals(int64_t steps, int64_t samples,
                  const v1::NameBytes& names = {});
-  // As UpdateBytes(), of a further engine of the run.
-  void AddUpdateBytes(int64_t bytes);
   // Predictions are stored for good up to this mark, which is above those
   // before.
   void AddPredicted(const v1::PredictedMark& mark);

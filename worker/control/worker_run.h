@@ -82,19 +82,20 @@ std::unique_ptr<WorkerRun> MakePipelineRun(RunContext context);
 // A member of a round group: data parallelism.
 std::unique_ptr<WorkerRun> MakeGroupRun(RunContext context);
 
-// The teacher of an engine of all layers, of which `options` are; null: the job
-// has none.
-absl::StatusOr<std::shared_ptr<StageEngine>> MakeTeacher(const RunContext& run,
-                                                         EngineOptions options);
+// Makes an engine, with a teacher where the job has one, and with the weights
+// of the job's file if the run begins with them, whose origin it tells.
+absl::StatusOr<std::unique_ptr<StageEngine>> MakeRunEngine(
+    const RunContext& run, EngineOptions options, WeightsOrigin& origin);
 
-// Notes what was found in the data, and what it has of `inputs` where these are
-// not null.
+// Opens the data of the run and notes what was found in it.  Adds its memory to
+// the prediction, and its fingerprints to `inputs`.
 //   origin  of the weights that the run begins with; empty: none
-// Errors: those of CheckClasses()
-absl::StatusOr<v1::NameBytes> TakeFacts(const RunContext& run,
-                                        const BatchSource& source,
-                                        const WeightsOrigin& origin,
-                                        v1::Inputs* inputs);
+// Errors: those of RunFactory::OpenData(), PredictWithData(), CheckClasses()
+//         and TakeInputs(); InvalidArgument  the order begins behind the end
+absl::StatusOr<v1::NameBytes> OpenRunData(const RunContext& run,
+                                          const WeightsOrigin& origin,
+                                          v1::Inputs& inputs,
+                                          std::unique_ptr<BatchSource>& source);
 
 // Engines by the first of their layers.
 using StageEngines = std::map<int, StageEngine*>;

@@ -1,18 +1,17 @@
 #include "worker/pipeline/piece_store.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "core/base/errors.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
 
 bool Contains(absl::Span<const LayerRange> ranges, int layer) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [&](const LayerRange& range) {
-                       return range.first <= layer && layer < range.last;
-                     });
+  return absl::c_any_of(ranges, [&](const LayerRange& range) {
+    return range.first <= layer && layer < range.last;
+  });
 }
 
 void AddLayer(int layer, std::vector<LayerRange>& ranges) {

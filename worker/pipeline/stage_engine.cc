@@ -219,7 +219,7 @@ absl::Status StageEngine::RestoreState(
                            " bytes, need ", state[i].size(),
                            ": it is of another model or optimizer");
   }
-  DropStep();
+  AbandonStep();
   state = State();  // forwards that are dropped had some of it
   for (size_t i = 0; i < state.size(); ++i) state[i].CopyFrom(layers[i].data());
   OnWeightsWritten();

@@ -221,7 +221,8 @@ class StageEngine {
       const std::vector<absl::Span<const uint8_t>>& layers);
   // Drops what was computed of the open step: forwards kept, the sum.  An
   // engine that stashes keeps its newest version alone, as version 0.
-  void AbandonStep() { DropStep(); }
+  // Implementations call ReadOwnSum() too.
+  virtual void AbandonStep() = 0;
 
   // --- Data parallelism ---
   //
@@ -269,8 +270,6 @@ class StageEngine {
   void ReadOwnSum() { pieces_.clear(); }
 
  private:
-  // As AbandonStep(); calls ReadOwnSum() too.
-  virtual void DropStep() = 0;
   // Makes zeros of what no backward has written since the last step, unless one
   // is still to come.
   virtual void SettleSum() {}

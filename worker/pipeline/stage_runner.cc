@@ -29,10 +29,6 @@ std::vector<int> OwnStages(const StageRunnerOptions& options) {
   return stages;
 }
 
-bool Contains(const std::vector<int>& values, int value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
-
 // Takes the entry out; a missing one is a schedule that the checker let
 // through, or a bug here.
 template <typename Map>
@@ -97,7 +93,10 @@ absl::Status StageRunner::Run() {
     if (options_.inference && ordinal >= batch.total_micro_batches) break;
   }
   FinishEvaluation();
-  if (options_.inference || flow_.times().micro_batches() > 0) FinishFlow();
+  if (options_.inference || flow_.times().micro_batches() > 0) {
+    flow_.Finish();
+    SayFlow(/*samples=*/0);
+  }
   return absl::OkStatus();
 }
 
@@ -106,7 +105,8 @@ void StageRunner::SayBatch(const BatchInfo& batch) {
   const Instant now = parts_.clock.Now();
   if (trained_.has_value()) {
     wall = now - *trained_;
-    MeterBatchEnd(batch);
+    flow_.OnBatchEnd(MomentOfFlow(), batch.micro_batches, batch.samples);
+    SayFlow(/*samples=*/0);
   }
   trained_ = now;
   for (auto& [stage, time] : stage_times_) {
@@ -210,7 +210,7 @@ void SayUnreadable(const BatchSource& source, RunObserver& observer) {
 
 std::optional<v1::StepRecord> StageRunner::RecordHere(
     const StepVerdict& verdict, const BatchInfo& batch) const {
-  if (own_stages_.back() != stages_ - 1) return std::nullopt;
+  if (!holds_last()) return std::nullopt;
   v1::StepRecord record =
       RecordOf(verdict, losses_, batch.samples, parts_.clock.Today());
   if (options_.replica > 0) record.set_loss_samples(0);
@@ -344,7 +344,7 @@ absl::Status StageRunner::AwaitRoom(const BatchInfo& batch) {
   for (const int stage : own_stages_) {
     // Inside a worker the frames of one batch are all taken before the next
     // begins, so there is always room.
-    if (stage + 1 >= stages_ || Contains(own_stages_, stage + 1)) continue;
+    if (stage + 1 >= stages_ || parts_.engines.contains(stage + 1)) continue;
     const Instant begin = parts_.clock.Now();
     PACELINE_ASSIGN_OR_RETURN(
         const absl::Duration link,
@@ -367,11 +367,10 @@ absl::Status StageRunner::RunBatch(const BatchInfo& batch) {
     flow_.OnLabels(losses_.samples, losses_.correct, losses_.loss);
     flow_.OnDone(MomentOfFlow(), batch.samples);
     SayStageTimes(std::nullopt);
-    parts_.observer.OnFlow(flow_.times(), batch.samples,
-                           own_stages_.back() == stages_ - 1);
+    SayFlow(batch.samples);
   }
   if (batch.phase == BatchPhase::kEvaluate && !options_.inference &&
-      Contains(own_stages_, stages_ - 1)) {
+      holds_last()) {
     if (exchange_.has_value()) {
       PACELINE_RETURN_IF_ERROR(SumReplicas(batch).status());
     }
@@ -396,9 +395,8 @@ absl::Status StageRunner::Execute(const Instruction& instruction,
       return Receive(FrameKind::kGradient, instruction, batch);
     case Op::kBackward:
     case Op::kBackwardInput:
-      return Backward(instruction, batch);
     case Op::kBackwardWeight:
-      return BackwardWeight(instruction, batch);
+      return Backward(instruction, batch);
     case Op::kSendB:
       return Send(FrameKind::kGradient, instruction, batch);
     case Op::kStep:
@@ -478,39 +476,29 @@ absl::Status StageRunner::Forward(const Instruction& instruction,
 
 absl::Status StageRunner::Backward(const Instruction& instruction,
                                    const BatchInfo& batch) {
-  const Slot slot(instruction.stage, instruction.micro_batch);
-  TensorList output_gradient;
-  if (instruction.stage + 1 < stages_) output_gradient = Take(gradients_, slot);
+  const auto& [stage, op, micro_batch] = instruction;
+  const Slot slot(stage, micro_batch);
+  const bool of_weights = op == Op::kBackwardWeight;
+  TensorList gradient;
+  if (!of_weights && stage + 1 < stages_) gradient = Take(gradients_, slot);
   const ScopedPart part(parts_.time, TimePart::kBackward);
   const Instant begin = parts_.clock.Now();
   const absl::Duration cpu = ThreadCpuTime();
-  StageEngine& engine = *parts_.engines.at(instruction.stage);
-  PACELINE_ASSIGN_OR_RETURN(
-      TensorList input_gradient,
-      instruction.op == Op::kBackward
-          ? engine.Backward(batch, instruction.micro_batch,
-                            std::move(output_gradient))
-          : engine.BackwardInput(batch, instruction.micro_batch,
-                                 std::move(output_gradient)));
+  StageEngine& engine = *parts_.engines.at(stage);
+  if (of_weights) {
+    PACELINE_RETURN_IF_ERROR(engine.BackwardWeight(batch, micro_batch));
+  } else {
+    PACELINE_ASSIGN_OR_RETURN(
+        gradient,
+        op == Op::kBackward
+            ? engine.Backward(batch, micro_batch, std::move(gradient))
+            : engine.BackwardInput(batch, micro_batch, std::move(gradient)));
+  }
   flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
   flow_.OnFilled();
   MeterBackward(instruction, batch);
   AddStageTime(instruction, begin, batch);
-  if (instruction.stage > 0) gradients_[slot] = std::move(input_gradient);
-  return absl::OkStatus();
-}
-
-absl::Status StageRunner::BackwardWeight(const Instruction& instruction,
-                                         const BatchInfo& batch) {
-  const ScopedPart part(parts_.time, TimePart::kBackward);
-  const Instant begin = parts_.clock.Now();
-  const absl::Duration cpu = ThreadCpuTime();
-  PACELINE_RETURN_IF_ERROR(
-      parts_.engines.at(instruction.stage)
-          ->BackwardWeight(batch, instruction.micro_batch));
-  flow_.OnCompute(parts_.clock.Now() - begin, ThreadCpuTime() - cpu);
-  MeterBackward(instruction, batch);
-  AddStageTime(instruction, begin, batch);
+  if (!of_weights && stage > 0) gradients_[slot] = std::move(gradient);
   return absl::OkStatus();
 }
 
@@ -826,11 +814,6 @@ void StageRunner::MeterSend(const Slot& slot, bool activation,
   admitted_us_.erase(slot);
 }
 
-void StageRunner::MeterBatchEnd(const BatchInfo& batch) {
-  flow_.OnBatchEnd(MomentOfFlow(), batch.micro_batches, batch.samples);
-  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
-}
-
 absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
                                      ForwardResult& result) {
   flow_.OnResult(parts_.clock.Today() -
@@ -839,11 +822,6 @@ absl::Status StageRunner::TakeResult(const Slot& slot, const BatchInfo& batch,
   return parts_.predictions->Add(batch, batch.ordinal * options_.train.batch,
                                  result.output[0], result.output[1],
                                  result.loss.value_or(LossSums()));
-}
-
-void StageRunner::FinishFlow() {
-  flow_.Finish();
-  parts_.observer.OnFlow(flow_.times(), 0, own_stages_.back() == stages_ - 1);
 }
 
 }  // namespace paceline

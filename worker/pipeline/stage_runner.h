@@ -138,6 +138,7 @@ class StageRunner {
   // Tensors pass between two instructions by (stage, micro-batch).
   using Slot = std::pair<int, int>;
 
+  bool holds_last() const { return own_stages_.back() == stages_ - 1; }
   // Nothing: the source has no batch for this worker.
   absl::StatusOr<std::optional<BatchInfo>> NextBatch(int64_t ordinal);
   // The batch as its source, or the first frame of it, says.
@@ -158,8 +159,6 @@ class StageRunner {
                        const BatchInfo& batch);
   absl::Status Forward(const Instruction& instruction, const BatchInfo& batch);
   absl::Status Backward(const Instruction& instruction, const BatchInfo& batch);
-  absl::Status BackwardWeight(const Instruction& instruction,
-                              const BatchInfo& batch);
   absl::Status Send(FrameKind kind, const Instruction& instruction,
                     const BatchInfo& batch);
   absl::Status Step(const Instruction& instruction, const BatchInfo& batch);
@@ -179,12 +178,13 @@ class StageRunner {
   void MeterReceive(const Instruction& instruction, bool activation,
                     Instant began, const FrameHeader& header);
   void MeterSend(const Slot& slot, bool activation, FrameHeader& header);
-  void MeterBatchEnd(const BatchInfo& batch);
+  void SayFlow(int64_t samples) {
+    parts_.observer.OnFlow(flow_.times(), samples, holds_last());
+  }
 
   // Inference: batches of one micro-batch.
   absl::Status TakeResult(const Slot& slot, const BatchInfo& batch,
                           ForwardResult& result);
-  void FinishFlow();
 
   // A stream goes on a micro-batch at a time.
   struct InFlight {

@@ -218,55 +218,41 @@ bool TieExchange::Owns(int stage) const {
   });
 }
 
-absl::Status TieExchange::AddGradients(const BatchInfo& batch) {
+// All that goes to other workers goes first.
+absl::Status TieExchange::Cross(const BatchInfo& batch, bool from_owner) {
+  const FrameKind kind =
+      from_owner ? FrameKind::kTiedValue : FrameKind::kTiedGradient;
+  const auto read = [&](const Place& place) -> absl::StatusOr<Tensor> {
+    StageEngine& engine = *(from_owner ? place.owner : place.user);
+    PACELINE_ASSIGN_OR_RETURN(const TiedTensors tied,
+                              engine.Tied(place.tie.parameter, from_owner));
+    return from_owner ? tied.value : tied.gradient;
+  };
+  const auto comes_from = [&](const Place& place) {
+    return from_owner ? place.owner : place.user;
+  };
+  const auto goes_to = [&](const Place& place) {
+    return from_owner ? place.user : place.owner;
+  };
   for (const Place& place : places_) {
-    if (place.user == nullptr || place.owner != nullptr) continue;
-    PACELINE_ASSIGN_OR_RETURN(const TiedTensors user,
-                              place.user->Tied(place.tie.parameter, false));
-    PACELINE_RETURN_IF_ERROR(
-        Send(FrameKind::kTiedGradient, place, batch, CopyOf(user.gradient)));
+    if (comes_from(place) == nullptr || goes_to(place) != nullptr) continue;
+    PACELINE_ASSIGN_OR_RETURN(const Tensor tensor, read(place));
+    PACELINE_RETURN_IF_ERROR(Send(kind, place, batch, CopyOf(tensor)));
   }
   for (const Place& place : places_) {
-    if (place.owner == nullptr) continue;
-    PACELINE_ASSIGN_OR_RETURN(TiedTensors owner,
-                              place.owner->Tied(place.tie.parameter, true));
-    Tensor gradient;
-    if (place.user == nullptr) {
-      PACELINE_ASSIGN_OR_RETURN(
-          gradient, Receive(FrameKind::kTiedGradient, place, batch));
+    if (goes_to(place) == nullptr) continue;
+    PACELINE_ASSIGN_OR_RETURN(const Tensor tensor,
+                              comes_from(place) == nullptr
+                                  ? Receive(kind, place, batch)
+                                  : read(place));
+    PACELINE_ASSIGN_OR_RETURN(
+        TiedTensors to,
+        goes_to(place)->Tied(place.tie.parameter, /*owner=*/!from_owner));
+    if (from_owner) {
+      std::memcpy(to.value.data.get(), tensor.data.get(), tensor.bytes());
     } else {
-      PACELINE_ASSIGN_OR_RETURN(const TiedTensors user,
-                                place.user->Tied(place.tie.parameter, false));
-      gradient = user.gradient;
+      AddTo(to.gradient.As<float>(), tensor.As<float>());
     }
-    const Tensor& read = gradient;
-    AddTo(owner.gradient.As<float>(), read.As<float>());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TieExchange::ShareValues(const BatchInfo& batch) {
-  for (const Place& place : places_) {
-    if (place.owner == nullptr || place.user != nullptr) continue;
-    PACELINE_ASSIGN_OR_RETURN(const TiedTensors owner,
-                              place.owner->Tied(place.tie.parameter, true));
-    PACELINE_RETURN_IF_ERROR(
-        Send(FrameKind::kTiedValue, place, batch, CopyOf(owner.value)));
-  }
-  for (const Place& place : places_) {
-    if (place.user == nullptr) continue;
-    Tensor value;
-    if (place.owner == nullptr) {
-      PACELINE_ASSIGN_OR_RETURN(value,
-                                Receive(FrameKind::kTiedValue, place, batch));
-    } else {
-      PACELINE_ASSIGN_OR_RETURN(const TiedTensors owner,
-                                place.owner->Tied(place.tie.parameter, true));
-      value = owner.value;
-    }
-    PACELINE_ASSIGN_OR_RETURN(const TiedTensors user,
-                              place.user->Tied(place.tie.parameter, false));
-    std::memcpy(user.value.data.get(), value.data.get(), value.bytes());
   }
   return absl::OkStatus();
 }

@@ -97,12 +97,16 @@ class TieExchange {
   // Once all stages here have the sums of their gradients.  Waits for those of
   // other workers.
   // Errors: those of the link and of StageEngine::Tied
-  absl::Status AddGradients(const BatchInfo& batch);
+  absl::Status AddGradients(const BatchInfo& batch) {
+    return Cross(batch, /*from_owner=*/false);
+  }
 
   // Once all stages here have applied an update.  Waits for values of other
   // workers.
   // Errors: as AddGradients
-  absl::Status ShareValues(const BatchInfo& batch);
+  absl::Status ShareValues(const BatchInfo& batch) {
+    return Cross(batch, /*from_owner=*/true);
+  }
 
  private:
   struct Place {
@@ -112,6 +116,8 @@ class TieExchange {
     StageEngine* user = nullptr;
   };
 
+  // Brings the gradients to the owners, or the owners' values to the users.
+  absl::Status Cross(const BatchInfo& batch, bool from_owner);
   absl::Status Send(FrameKind kind, const Place& place, const BatchInfo& batch,
                     const Tensor& tensor);
   absl::StatusOr<Tensor> Receive(FrameKind kind, const Place& place,

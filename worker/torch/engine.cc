@@ -63,24 +63,28 @@ class TorchEngine final : public StageEngine {
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
   void OnWeightsWritten() override { products_.ForgetAll(); }
   std::vector<ScatteredBytes> State() const override;
+  void AbandonStep() override;
 
  private:
-  // Backward needs these of one micro-batch.
-  struct Kept {
-    KeptLayers layers;
-    at::Tensor logits;  // a leaf; last stage only
-    at::Tensor loss;    // last stage only
+  // A gradient is of these.
+  struct Counts {
     int64_t samples = 0;
     int64_t labels = 0;
     int64_t version = 0;  // of the parameters
   };
 
+  // Backward needs these of one micro-batch.
+  struct Kept {
+    KeptLayers layers;
+    at::Tensor logits;  // a leaf; last stage only
+    at::Tensor loss;    // last stage only
+    Counts counts;
+  };
+
   // The second half of a backward needs these of one micro-batch.
   struct Split {
     std::vector<WeightHalf> layers;  // in the order of the backward
-    int64_t samples = 0;
-    int64_t labels = 0;
-    int64_t version = 0;
+    Counts counts;
   };
 
   using MicroBatch = std::pair<int64_t, int>;  // ordinal, micro-batch
@@ -98,15 +102,11 @@ class TorchEngine final : public StageEngine {
                                 const TensorList& output_gradient);
   Gradients OutputGradients(const Kept& kept, const TensorList& gradient) const;
   TensorList InputGradients(int64_t samples, const Gradients& gradients) const;
-  TensorList BackwardOf(Kept kept, const TensorList& gradient);
-  TensorList BackwardInputOf(Kept kept, const TensorList& gradient,
-                             Split& rest) const;
   void Borrow(int layer);
   void LayFlat();
   void OnLayer(const LayerDone& done);
-  void DropStep() override;
   void SettleSum() override;
-  void OnSummed(int64_t samples, int64_t labels, int64_t version);
+  void OnSummed(const Counts& counts);
   // before: as of WeightStash::Write
   void ApplyToParameters(const StepVerdict& verdict,
                          absl::Span<const Tensor> before);
@@ -241,9 +241,7 @@ absl::StatusOr<ForwardResult> TorchEngine::Train(const BatchInfo& batch,
                                                  int64_t version,
                                                  const TensorList& input) {
   Kept kept;
-  kept.version = version;
-  kept.samples = input.back().shape[0];
-  kept.labels = CountLabels(input.back());
+  kept.counts = {input.back().shape[0], CountLabels(input.back()), version};
   kept.layers.step = batch.step;
   kept.layers.micro_batch = micro_batch;
   std::vector<at::Tensor> beside = BesideOf(input);
@@ -315,13 +313,13 @@ absl::StatusOr<TorchEngine::Kept> TorchEngine::TakeKept(
   }
   for (size_t i = 0; i < gradients_.size(); ++i) {
     PACELINE_RETURN_IF_ERROR(CheckTensor("gradient", output_gradient[i],
-                                         found->second.samples,
+                                         found->second.counts.samples,
                                          {DType::kF32, gradients_[i].shape}));
   }
   Kept kept = std::move(found->second);
   kept_.erase(found);
   if (stash_.has_value() && chain_->recomputes()) {
-    stash_->BindAgain(kept.version);
+    stash_->BindAgain(kept.counts.version);
   }
   seen_[{batch.ordinal, micro_batch}] = std::move(kept.layers.statistics);
   return kept;
@@ -332,12 +330,14 @@ absl::StatusOr<TensorList> TorchEngine::Backward(const BatchInfo& batch,
                                                  TensorList output_gradient) {
   PACELINE_ASSIGN_OR_RETURN(Kept kept,
                             TakeKept(batch, micro_batch, output_gradient));
-  const int64_t samples = kept.samples;
-  const int64_t labels = kept.labels;
-  const int64_t version = kept.version;
   return Guard("backward", [&]() -> absl::StatusOr<TensorList> {
-    TensorList input_gradient = BackwardOf(std::move(kept), output_gradient);
-    OnSummed(samples, labels, version);
+    const Counts counts = kept.counts;
+    Gradients of_output = OutputGradients(kept, output_gradient);
+    // The graph is gone before its version may be.
+    TensorList input_gradient = InputGradients(
+        counts.samples,
+        chain_->Backward(std::exchange(kept, {}).layers, std::move(of_output)));
+    OnSummed(counts);
     return input_gradient;
   });
 }
@@ -348,7 +348,12 @@ absl::StatusOr<TensorList> TorchEngine::BackwardInput(
                             TakeKept(batch, micro_batch, output_gradient));
   return Guard("backward, input", [&]() -> absl::StatusOr<TensorList> {
     Split& rest = split_[{batch.ordinal, micro_batch}];
-    return BackwardInputOf(std::move(kept), output_gradient, rest);
+    rest.counts = kept.counts;
+    Gradients of_output = OutputGradients(kept, output_gradient);
+    return InputGradients(
+        rest.counts.samples,
+        chain_->BackwardInput(std::exchange(kept, {}).layers,
+                              std::move(of_output), &rest.layers));
   });
 }
 
@@ -366,17 +371,17 @@ absl::Status TorchEngine::BackwardWeight(const BatchInfo& batch,
       paceline::BackwardWeight(std::move(layer));
     }
     split.layers.clear();
-    OnSummed(split.samples, split.labels, split.version);
+    OnSummed(split.counts);
     return absl::OkStatus();
   });
 }
 
 // A gradient is in the sum, and its graph is gone.
-void TorchEngine::OnSummed(int64_t samples, int64_t labels, int64_t version) {
-  summed_samples_ += samples;
-  summed_labels_ += labels;
-  gradient_version_ = version;
-  if (stash_.has_value()) stash_->Release(version);
+void TorchEngine::OnSummed(const Counts& counts) {
+  summed_samples_ += counts.samples;
+  summed_labels_ += counts.labels;
+  gradient_version_ = counts.version;
+  if (stash_.has_value()) stash_->Release(counts.version);
 }
 
 Gradients TorchEngine::OutputGradients(const Kept& kept,
@@ -405,23 +410,6 @@ TensorList TorchEngine::InputGradients(int64_t samples,
                        : at::zeros(Batched(samples, expected[i].shape))));
   }
   return list;
-}
-
-TensorList TorchEngine::BackwardOf(Kept kept, const TensorList& gradient) {
-  Gradients of_output = OutputGradients(kept, gradient);
-  return InputGradients(kept.samples, chain_->Backward(std::move(kept.layers),
-                                                       std::move(of_output)));
-}
-
-TensorList TorchEngine::BackwardInputOf(Kept kept, const TensorList& gradient,
-                                        Split& rest) const {
-  rest.samples = kept.samples;
-  rest.labels = kept.labels;
-  rest.version = kept.version;
-  Gradients of_output = OutputGradients(kept, gradient);
-  return InputGradients(
-      kept.samples, chain_->BackwardInput(std::move(kept.layers),
-                                          std::move(of_output), &rest.layers));
 }
 
 absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
@@ -702,7 +690,7 @@ void TorchEngine::SettleSum() {
   for (TorchLayer& layer : layers_) layer.Settle();
 }
 
-void TorchEngine::DropStep() {
+void TorchEngine::AbandonStep() {
   kept_.clear();
   split_.clear();
   ClearSums();

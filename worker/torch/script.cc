@@ -22,8 +22,9 @@
 namespace paceline {
 namespace {
 
-absl::Status Refuse(const std::string& path, absl::string_view why) {
-  return InvalidArgument(path, ": ", why);
+template <typename... Parts>
+absl::Status Refuse(const std::string& path, const Parts&... why) {
+  return InvalidArgument(path, ": ", why...);
 }
 
 // Far above any model that small machines train.
@@ -92,12 +93,10 @@ absl::Status CheckRoot(const std::string& path,
                        const torch::jit::Module& root) {
   if (!IsSequential(root)) {
     const auto name = root.type()->name();
-    return Refuse(
-        path,
-        absl::StrCat("its root is a ",
-                     name.has_value() ? name->name() : "module without a name",
-                     ", need a torch.nn.Sequential: its children become the "
-                     "layers that are placed on workers"));
+    return Refuse(path, "its root is a ",
+                  name.has_value() ? name->name() : "module without a name",
+                  ", need a torch.nn.Sequential: its children become the "
+                  "layers that are placed on workers");
   }
   for (const torch::jit::Module& module : root.modules()) {
     if (!IsTraced(module)) continue;
@@ -117,11 +116,9 @@ absl::Status CheckShared(const std::string& path, const Script& script) {
       const auto [owner, is_new] = owners.emplace(
           tensor.tensor.data_ptr(), absl::StrCat(name, ".", tensor.name));
       if (is_new) continue;
-      return Refuse(path,
-                    absl::StrCat(owner->second, " and ", name, ".", tensor.name,
-                                 " are one tensor; layers cannot share "
-                                 "parameters, as they may be placed on "
-                                 "different workers"));
+      return Refuse(path, owner->second, " and ", name, ".", tensor.name,
+                    " are one tensor; layers cannot share parameters, as they "
+                    "may be placed on different workers");
     }
   }
   return absl::OkStatus();
@@ -181,11 +178,6 @@ namespace {
 
 constexpr int64_t kSamples = 2;
 
-absl::Status DoesNot(const std::string& file, const std::string& layer,
-                     const std::string& what) {
-  return InvalidArgument(file, ": layer ", layer, " ", what);
-}
-
 // Counts two FLOPs a multiply-add of each matrix or kernel [out, ...], once for
 // each place of the output.  Right for linear maps and convolutions.
 double GuessFlops(const ScriptLayer& layer) {
@@ -208,10 +200,9 @@ absl::StatusOr<std::vector<Parameter>> ParametersOf(
     const DType dtype = FromTorch(found.tensor.scalar_type());
     if (dtype == DType::kUnspecified ||
         (found.trainable && dtype != DType::kF32)) {
-      return DoesNot(file, name,
-                     absl::StrCat("has ", found.name, " of dtype ",
-                                  c10::toString(found.tensor.scalar_type()),
-                                  "; parameters must be float32"));
+      return Refuse(file, "layer ", name, " has ", found.name, " of dtype ",
+                    c10::toString(found.tensor.scalar_type()),
+                    "; parameters must be float32");
     }
     parameters.push_back({absl::StrCat(name, ".", found.name),
                           found.tensor.sizes().vec(), found.trainable, dtype});
@@ -241,22 +232,19 @@ absl::StatusOr<ScriptLayer> Try(const std::string& file,
   try {
     output = RunScript(child, input);
   } catch (const c10::Error& error) {
-    return DoesNot(file, name,
-                   absl::StrCat("cannot take ", SamplesText(x), ": ",
-                                error.what_without_backtrace()));
+    return Refuse(file, "layer ", name, " cannot take ", SamplesText(x), ": ",
+                  error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return DoesNot(
-        file, name,
-        absl::StrCat("cannot take ", SamplesText(x), ": ", error.what()));
+    return Refuse(file, "layer ", name, " cannot take ", SamplesText(x), ": ",
+                  error.what());
   }
   output = output.contiguous();
   if (output.scalar_type() != at::kFloat || output.dim() < 2 ||
       output.size(0) != kSamples) {
-    return DoesNot(
-        file, name,
-        absl::StrCat("gives a tensor [", absl::StrJoin(output.sizes(), ", "),
-                     "] of ", c10::toString(output.scalar_type()), " for ",
-                     kSamples, " samples; need float32 [", kSamples, ", ...]"));
+    return Refuse(file, "layer ", name, " gives a tensor [",
+                  absl::StrJoin(output.sizes(), ", "), "] of ",
+                  c10::toString(output.scalar_type()), " for ", kSamples,
+                  " samples; need float32 [", kSamples, ", ...]");
   }
   layer.writes_input = input._version() != version;
   layer.output = output.sizes().slice(1).vec();

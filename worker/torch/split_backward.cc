@@ -1,12 +1,12 @@
 #include "worker/torch/split_backward.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "torch/csrc/autograd/engine.h"
 #include "torch/torch.h"
 
@@ -150,9 +150,9 @@ struct Roots {
 };
 
 bool IsInput(const Trace& trace, const at::Tensor& output) {
-  return std::any_of(
-      trace.inputs.begin(), trace.inputs.end(),
-      [&](const at::Tensor& input) { return output.is_same(input); });
+  return absl::c_any_of(trace.inputs, [&](const at::Tensor& input) {
+    return output.is_same(input);
+  });
 }
 
 // All but inputs that came out as they went in.
@@ -218,9 +218,8 @@ Gradients HalfOf(const Trace& trace, const LayerGraph& graph,
 }  // namespace
 
 bool Trace::needs_backward() const {
-  return std::any_of(
-      outputs.begin(), outputs.end(),
-      [](const at::Tensor& output) { return output.requires_grad(); });
+  return absl::c_any_of(
+      outputs, [](const at::Tensor& output) { return output.requires_grad(); });
 }
 
 Gradients WholeBackward(const Trace& trace, const Gradients& gradients) {

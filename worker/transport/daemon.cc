@@ -276,10 +276,7 @@ HttpAnswer Daemon::Metrics() {
   reading.time = agent_->Time();
   reading.run = agent_->recorder().Run();
   reading.rounds = agent_->Rounds();
-  const PieceStore::Stats pieces = pieces_.stats();
-  reading.pieces = pieces.pieces;
-  reading.piece_bytes = pieces.bytes;
-  reading.pieces_refused = pieces.refused;
+  reading.pieces = pieces_.stats();
   reading.round_frames = round_plane_.stats();
   reading.predicted_memory_bytes = agent_->recorder().predicted_memory_bytes();
 

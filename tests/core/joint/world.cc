@@ -152,7 +152,7 @@ void World::Store(const StoreAttempt& store) {
       keep_view();
     });
   }
-  Call(&JobRecovery::OnStored, store.row.attempt, true);
+  Call(&JobRecovery::OnStored, store.row.attempt);
 }
 
 void World::SendDown(const MemberId& to, const JobOrder& order) {

@@ -22,7 +22,7 @@ TEST(JobRecovery, OfGroups) { ExpectAnswers("core/group_recovery", Play); }
 
 TEST(JobTransitions, LeadToOnePhaseEach) {
   std::set<std::pair<JobPhase, JobCause>> seen;
-  for (const JobTransition& row : JobTransitions()) {
+  for (const JobTransition& row : kJobTransitions) {
     EXPECT_TRUE(seen.insert({row.from, row.cause}).second)
         << JobPhaseName(row.from) << ", " << JobCauseName(row.cause);
   }

@@ -22,7 +22,7 @@
 //   cut-off 2 WHY              without WHY: no link of it is cut
 //   move WHY                   there is a better plan
 //   plans no | yes | changed   the planner finds one
-//   store fails | works | waits
+//   store works | waits
 //   pass MS | recorded STEP | checkpoint 1/4 ... | stored
 //   restart                    another coordinator
 //   view 1 2 listen 4 | over | torn STEP      of the group
@@ -30,7 +30,6 @@
 //   look                       what it tells at the end of each script too
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -38,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "core/recover/job_recovery.h"
 #include "gtest/gtest.h"
 #include "tests/support/script.h"
@@ -75,9 +75,8 @@ class RecoveryScript final : public Script {
     std::vector<RunPlace> places;
     std::string why = "no worker";
     std::vector<RunCandidate> order = candidates;
-    std::stable_partition(
-        order.begin(), order.end(),
-        [](const RunCandidate& each) { return each.no_data.empty(); });
+    absl::c_stable_partition(
+        order, [](const RunCandidate& each) { return each.no_data.empty(); });
     for (const RunCandidate& each : order) {
       if (!each.unfit.empty()) {
         why = each.unfit;
@@ -111,7 +110,7 @@ class RecoveryScript final : public Script {
     return "";
   }
   bool Flag(const std::string& name) const {
-    return std::find(words_.begin(), words_.end(), name) != words_.end();
+    return absl::c_find(words_, name) != words_.end();
   }
   int64_t Option(const std::string& name, int64_t otherwise) const {
     const std::string text = Option(name);
@@ -145,7 +144,7 @@ class RecoveryScript final : public Script {
         Say(absl::StrCat("  stores attempt ", store->row.attempt, " from ",
                          CutText(store->row.base)));
         if (store_answers_) {
-          job_->OnStored(store->row.attempt, store_ok_, now_, actions_);
+          job_->OnStored(store->row.attempt, now_, actions_);
         }
       } else if (const auto* send = std::get_if<SendOrder>(&action)) {
         OnOrder(send->to.worker.value, send->order);
@@ -347,9 +346,8 @@ class RecoveryScript final : public Script {
       if (Word(1) != "changed") plans_ = Word(1) == "yes";
       if (Word(1) == "changed") job_->OnPlansChanged(now_, actions_);
     } else if (verb == "store") {
-      store_ok_ = Word(1) != "fails";
       if (!store_answers_ && Word(1) == "works") {
-        job_->OnStored(stored_, true, now_, actions_);
+        job_->OnStored(stored_, now_, actions_);
       }
       store_answers_ = Word(1) != "waits";
     } else if (verb == "pass") {
@@ -475,7 +473,6 @@ class RecoveryScript final : public Script {
   bool plans_ = true;   // the planner finds one
   int64_t stored_ = 0;  // the newest attempt
   bool store_answers_ = true;
-  bool store_ok_ = true;
   int asked_ = 0;
 };
 

@@ -38,7 +38,7 @@ constexpr int kFaults = 19;
 
 // Many schedules must reach each fault in each phase of the job and of the
 // worker that it hits, and each row of the worker's table and of
-// JobTransitions().
+// kJobTransitions.
 enum class Table : uint8_t { kFaults, kWork, kWorkTransitions, kTransitions };
 const world::CoverageTables& Tables();
 

@@ -1,7 +1,9 @@
 // The simulation does the work of the coordinator's adapters: streams, leases,
 // the store.
 #include <algorithm>
+#include <iterator>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "tests/core/recover/world_state.h"
 
@@ -73,7 +75,6 @@ RecoveryPolicy World::Policy() const {
   policy.most_losses = most_losses_;
   policy.loss_pause = absl::Milliseconds(500);
   policy.hindrance_pause = absl::Milliseconds(500);
-  policy.store_retry = absl::Milliseconds(50);
   return policy;
 }
 
@@ -269,12 +270,11 @@ void World::Carry(const RecoveryActions& actions) {
 }
 
 void World::SeeTransition(const JobTransition& row) {
-  const std::vector<JobTransition>& rows = JobTransitions();
-  const auto found =
-      std::find_if(rows.begin(), rows.end(), [&row](const auto& each) {
+  const auto* const found =
+      absl::c_find_if(kJobTransitions, [&row](const auto& each) {
         return each.from == row.from && each.cause == row.cause;
       });
-  Hit(Table::kTransitions, found - rows.begin(), 0);
+  Hit(Table::kTransitions, found - std::begin(kJobTransitions), 0);
 }
 
 // Asks the process to end; its supervisor starts another one.
@@ -289,6 +289,8 @@ void World::Store(const StoreAttempt& store) {
   const bool keeps = !fails || OneIn(2);
   const int64_t write_us = store_.WriteTime(*this);
   const auto durable = [this, store] {
+    // It was kept before, though it failed.
+    if (!rows_.empty() && rows_.back() == store.row) return;
     places_before_ = places_;
     std::erase_if(rows_, [&](const AttemptRow& row) {
       return row.attempt >= store.row.attempt;
@@ -303,9 +305,10 @@ void World::Store(const StoreAttempt& store) {
     }
     if (!IsValid(told_floor_)) told_floor_ = Cut();
   };
-  const auto answer = [this, fails, attempt = store.row.attempt] {
-    Call(&JobRecovery::OnStored, attempt, !fails);
+  const auto answer = [this, attempt = store.row.attempt] {
+    Call(&JobRecovery::OnStored, attempt);
   };
+  const auto again = [this, store] { Store(store); };
   if (options_.flaw == RecoverFlaw::kAnnounceFirst) {
     AfterOn(coordinator_, 0, answer);
     return AfterOn(coordinator_, write_us, durable);
@@ -313,6 +316,7 @@ void World::Store(const StoreAttempt& store) {
   // A crash may come before it is on the disk, or before anybody knows.
   AfterOn(coordinator_, write_us, [=, this] {
     if (keeps) durable();
+    if (fails) return AfterOn(coordinator_, 50 * kMs, again);
     AfterOn(coordinator_, Between(0, 2 * kMs), answer);
   });
 }

@@ -60,7 +60,7 @@ std::vector<std::string> JobPhases() {
 
 std::vector<world::TableRow> TransitionRows() {
   std::vector<world::TableRow> rows;
-  for (const JobTransition& row : JobTransitions()) {
+  for (const JobTransition& row : kJobTransitions) {
     const bool is_rare =
         row.cause == JobCause::kHopeless || row.from == JobPhase::kFinishing;
     rows.push_back(

@@ -562,7 +562,7 @@ std::vector<ScatteredBytes> FakeEngine::State() const {
   return state;
 }
 
-void FakeEngine::DropStep() {
+void FakeEngine::AbandonStep() {
   kept_.clear();
   split_.clear();
   ClearSums();

@@ -49,6 +49,7 @@ class FakeEngine : public StageEngine {
   absl::StatusOr<std::vector<NamedTensor>> Weights() override;
   absl::Status SetWeights(const std::vector<NamedTensor>& weights) override;
   std::vector<ScatteredBytes> State() const override;
+  void AbandonStep() override;
   void OnWeightsWritten() override { ++times_written_; }
   int times_written() const { return times_written_; }
 
@@ -99,7 +100,6 @@ class FakeEngine : public StageEngine {
   void Load(const Values& values);
   void Say(int layer, bool backward);  // on_layer
   void LayFlat();
-  void DropStep() override;
   void ClearSums();
   LossSums Loss(const Tensor& output, const Tensor& labels) const;
   bool last() const { return options_.stage + 1 == options_.stages; }

@@ -11,7 +11,6 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/errors.h"
 #include "core/transfer/frame.h"
-#include "worker/pipeline/mailbox.h"
 
 namespace paceline {
 namespace {

@@ -2,7 +2,6 @@
 // test of members wants of their transports.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -137,8 +137,7 @@ class RoundRecorder final : public RoundSink {
   bool AwaitPayloads(int count, absl::Duration patience) {
     SteadyLock lock(&mutex_);
     const auto here = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return count <=
-             std::count_if(got_.begin(), got_.end(), [](const Got& got) {
+      return count <= absl::c_count_if(got_, [](const Got& got) {
                return got.payload != nullptr;
              });
     };

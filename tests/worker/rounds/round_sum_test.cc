@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/synchronization/notification.h"
 #include "tests/support/pipeline/round_group.h"
 #include "worker/rounds/parts/round_part.h"
@@ -48,8 +49,7 @@ class StandingSink final : public SumSink {
 
 std::shared_ptr<RoundPayload> Zeros(BlockPool& pool) {
   auto payload = pool.Make(kValues * sizeof(float));
-  std::fill(payload->mutable_bytes().begin(), payload->mutable_bytes().end(),
-            uint8_t{0});
+  absl::c_fill(payload->mutable_bytes(), uint8_t{0});
   MarkAllReady(*payload);
   return payload;
 }
@@ -141,8 +141,7 @@ TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
   arrive(2);
   // Behind the sums of these chunks on the thread.
   const auto other = shape.Make(0, pool);
-  std::fill(other->mutable_bytes().begin(), other->mutable_bytes().end(),
-            uint8_t{0});
+  absl::c_fill(other->mutable_bytes(), uint8_t{0});
   MarkAllReady(*other);
   sum.AddPart(1, 0, MemberOf(0), other);
   RoundMessage offer = OfferOf(0, *other);

@@ -3,7 +3,6 @@
 // test in the coordinator's place.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -406,8 +405,8 @@ class TrainingGroup {
     const SteadyLock lock(&mutex_);
     std::erase(listeners_, id);
     members_.push_back({id, step});
-    std::sort(members_.begin(), members_.end(),
-              [](const auto& a, const auto& b) { return a.id < b.id; });
+    absl::c_sort(members_,
+                 [](const auto& a, const auto& b) { return a.id < b.id; });
     ++counter_;
     TellAllLocked();
   }

@@ -16,7 +16,6 @@
 #include "core/transfer/frame.h"
 #include "core/transfer/frame_codec.h"
 #include "worker/pipeline/link.h"
-#include "worker/pipeline/mailbox.h"
 #include "worker/transport/stage/run_gate.h"
 #include "worker/transport/stage/stage_outbound.h"
 #include "worker/transport/stream/frame_buffer.h"
