@@ -25,7 +25,6 @@
 #include "core/job/spec/job_spec.h"
 #include "core/recover/job_recovery.h"
 #include "core/round/view.h"
-#include "core/round/view_keeper.h"
 #include "paceline/v1/control.pb.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"

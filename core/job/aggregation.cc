@@ -13,7 +13,7 @@
 #include "core/job/job_keys.h"
 #include "core/model/description.h"
 #include "core/round/rules/rule_blocks.h"
-#include "core/round/rules/rule_traits.h"
+#include "core/round/rules/rule.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -15,7 +15,7 @@
 #include "core/job/job_keys.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
-#include "core/round/rules/rule_traits.h"
+#include "core/round/rules/rule.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -13,7 +13,7 @@
 #include "core/base/errors.h"
 #include "core/model/catalog.h"
 #include "core/model/description.h"
-#include "core/round/rules/rule_traits.h"
+#include "core/round/rules/rule.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

@@ -14,7 +14,7 @@
 #include "core/model/operation.h"
 #include "core/optim/optimizer.h"
 #include "core/plan/plan.h"
-#include "core/round/rules/rule_traits.h"
+#include "core/round/rules/rule.h"
 
 namespace paceline {
 namespace {

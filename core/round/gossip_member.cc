@@ -14,14 +14,11 @@ constexpr uint64_t kGossipStream = 0x676f73736970;  // "gossip"
 constexpr size_t kMostEarly = 1024;
 
 GossipOutcome OutcomeOf(ParameterAnswer::Verdict bytes) {
-  switch (bytes) {
-    case ParameterAnswer::Verdict::kNotFinite:
-      return GossipOutcome::kNotFinite;
-    case ParameterAnswer::Verdict::kBehind:
-      return GossipOutcome::kPast;  // its partner has been told to go on
-    default:
-      return GossipOutcome::kWrongBytes;
-  }
+  using Verdict = ParameterAnswer::Verdict;
+  if (bytes == Verdict::kNotFinite) return GossipOutcome::kNotFinite;
+  // kBehind: its partner has been told to go on.
+  return bytes == Verdict::kBehind ? GossipOutcome::kPast
+                                   : GossipOutcome::kWrongBytes;
 }
 
 }  // namespace
@@ -52,20 +49,40 @@ std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
   return std::nullopt;
 }
 
+void PartnerWait::Add(absl::Duration wait) {
+  waits_.push_back(wait);
+  if (waits_.size() > static_cast<size_t>(policy_.remembered)) {
+    waits_.pop_front();
+  }
+}
+
+absl::Duration PartnerWait::Get() const {
+  if (waits_.empty()) return policy_.ceiling;
+  std::vector<absl::Duration> sorted(waits_.begin(), waits_.end());
+  const auto index =
+      std::min(sorted.size() - 1,
+               static_cast<size_t>(policy_.quantile *
+                                   static_cast<double>(sorted.size())));
+  const auto place = sorted.begin() + static_cast<std::ptrdiff_t>(index);
+  std::nth_element(sorted.begin(), place, sorted.end());
+  return std::min(std::max(policy_.factor * *place, policy_.floor),
+                  policy_.ceiling);
+}
+
 GossipMember::GossipMember(const GossipOptions& options, MemberId self,
                            int64_t next, bool has_state)
     : options_(options), self_(self), has_state_(has_state), next_(next) {}
 
 // --- Sending ----------------------------------------------------------------
 
-void GossipMember::Send(const MemberId& to, Body body, const Call& call) const {
+RoundMessage GossipMember::Message(Body body) const {
   RoundMessage message;
   message.attempt = options_.attempt;
   if (view_.has_value()) message.view = view_->id;
   message.from = self_;
   message.committed_through = next_;
   message.body = std::move(body);
-  call.actions.push_back(SendMessage{to, std::move(message)});
+  return message;
 }
 
 void GossipMember::Reply(const MemberId& to, const ParameterOffer& offer,

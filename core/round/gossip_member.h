@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,7 +21,6 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/round/deadline.h"
 #include "core/round/message.h"
 #include "core/round/round_member.h"
 #include "core/round/view.h"
@@ -45,6 +45,34 @@ std::vector<std::pair<MemberId, MemberId>> GossipPairs(
 std::optional<MemberId> GossipPartner(const std::vector<MemberId>& members,
                                       uint64_t seed, int64_t step,
                                       const MemberId& self);
+
+// The wait of a gossiping member for a partner: twice the time that nine
+// meetings in ten took, so that one in ten may be far off.  A round's deadline,
+// which tolerates one arrival in two that is far off, does not fit: waits
+// spread from pair to pair.  A partner that is at once there three times in
+// four, and late the fourth time since it had to wait itself, is healthy.
+struct PartnerWaitPolicy {
+  absl::Duration floor = absl::Milliseconds(200);
+  // The wait before anything is known, and the longest one.
+  absl::Duration ceiling = absl::Seconds(30);
+  double factor = 2;
+  double quantile = 0.9;
+  int remembered = 64;  // meetings that count
+};
+
+// Adapts to the meetings with one partner.  Thread-compatible.
+class PartnerWait {
+ public:
+  explicit PartnerWait(const PartnerWaitPolicy& policy) : policy_(policy) {}
+
+  // A meeting took `wait`, even if this member gave it up before.
+  void Add(absl::Duration wait);
+  absl::Duration Get() const;
+
+ private:
+  const PartnerWaitPolicy policy_;
+  std::deque<absl::Duration> waits_;  // oldest first
+};
 
 struct GossipOptions {
   int64_t attempt = 0;
@@ -117,6 +145,9 @@ class GossipMember {
   // Becomes a listener that asks `donor` for its state.
   void Join(const MemberId& donor, Instant now, GossipActions& actions);
 
+  // A message of this member as it is now.
+  RoundMessage Message(Body body) const;
+
   // When the open exchange is given up; nothing: none is open.
   std::optional<Instant> DueAt() const;
 
@@ -165,7 +196,9 @@ class GossipMember {
     Instant began;                   // of that exchange
   };
 
-  void Send(const MemberId& to, Body body, const Call& call) const;
+  void Send(const MemberId& to, Body body, const Call& call) const {
+    call.actions.push_back(SendMessage{to, Message(std::move(body))});
+  }
   void Reply(const MemberId& to, const ParameterOffer& offer, Verdict verdict,
              const Call& call) const;
   void Offer(const Call& call);

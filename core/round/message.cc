@@ -1,5 +1,7 @@
 #include "core/round/message.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/random.h"
 
@@ -8,23 +10,15 @@ namespace {
 
 uint64_t Word(int64_t value) { return static_cast<uint64_t>(value); }
 
-const char* VerdictText(ParameterAnswer::Verdict verdict) {
-  switch (verdict) {
-    case ParameterAnswer::Verdict::kTaken:
-      return "taken";
-    case ParameterAnswer::Verdict::kNotFinite:
-      return "refused: not finite";
-    case ParameterAnswer::Verdict::kWrongBytes:
-      return "refused: other bytes than their hash says";
-    case ParameterAnswer::Verdict::kOtherPartner:
-      return "refused: another partner";
-    case ParameterAnswer::Verdict::kPast:
-      return "refused: the step is past";
-    case ParameterAnswer::Verdict::kBehind:
-      return "not kept: the step is far ahead";
-  }
-  return "answered";
-}
+// By ParameterAnswer::Verdict.
+constexpr const char* kVerdicts[] = {
+    "answered",
+    "taken",
+    "refused: not finite",
+    "refused: other bytes than their hash says",
+    "refused: another partner",
+    "refused: the step is past",
+    "not kept: the step is far ahead"};
 
 struct Text {
   std::string operator()(const PartOffer& m) const {
@@ -77,7 +71,7 @@ struct Text {
   }
   std::string operator()(const ParameterAnswer& m) const {
     return absl::StrCat("parameters of step ", m.step, " ",
-                        VerdictText(m.verdict));
+                        kVerdicts[static_cast<size_t>(m.verdict)]);
   }
 };
 
@@ -85,10 +79,7 @@ struct Text {
 
 bool RoundResult::is_void() const {
   // One void shard makes the round void.
-  for (const ShardResult& shard : shards) {
-    if (shard.is_void) return true;
-  }
-  return false;
+  return std::ranges::any_of(shards, &ShardResult::is_void);
 }
 
 uint64_t RoundResult::hash() const {

@@ -169,6 +169,12 @@ using Body =
                  Answer, Fetch, Fetched, Level, LevelDone, StateRequest,
                  StateOffer, ParameterOffer, ParameterAnswer>;
 
+// Whether the body is one of `Kinds`.
+template <typename... Kinds>
+bool IsAnyOf(const Body& body) {
+  return (std::holds_alternative<Kinds>(body) || ...);
+}
+
 struct RoundMessage {
   int64_t attempt = 0;
   ViewId view;  // of the sender

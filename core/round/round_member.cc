@@ -8,19 +8,9 @@
 namespace paceline {
 namespace {
 
-// A member that is not level yet believes only its leveller's messages.
-bool IsOfLevelling(const Body& body) {
-  return std::holds_alternative<Level>(body) ||
-         std::holds_alternative<LevelDone>(body);
-}
-
 // Messages of joiners and of members that lack results hold in every view.
 bool IsOfAnyView(const Body& body) {
-  return std::holds_alternative<StateRequest>(body) ||
-         std::holds_alternative<StateOffer>(body) ||
-         std::holds_alternative<Committed>(body) ||
-         std::holds_alternative<TooOld>(body) ||
-         std::holds_alternative<Want>(body);
+  return IsAnyOf<StateRequest, StateOffer, Committed, TooOld, Want>(body);
 }
 
 }  // namespace
@@ -111,10 +101,10 @@ bool RoundMember::MayTake(const RoundMessage& message) const {
 
 void RoundMember::Handle(const RoundMessage& message, const Call& call) {
   if (!MayTake(message)) return;
-  if (phase_ == Phase::kRunning || IsOfLevelling(message.body)) {
-    if (message.view == view_->id) {
-      TakeProof(message.committed_through, message.committed_hash, call);
-    }
+  // A member that is not level yet believes only its leveller's messages.
+  if ((phase_ == Phase::kRunning || IsAnyOf<Level, LevelDone>(message.body)) &&
+      message.view == view_->id) {
+    TakeProof(message.committed_through, message.committed_hash, call);
   }
   if (std::holds_alternative<LevelDone>(message.body)) {
     if (phase_ == Phase::kLevelling && message.from == view_->leveller) {
@@ -130,11 +120,13 @@ void RoundMember::Handle(const RoundMessage& message, const Call& call) {
 // member applies it before it handles the message.
 void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
                             const Call& call) {
-  if (committed_through == next_ + 1 && held_.has_value() &&
-      held_->step == next_ && held_->hash() == committed_hash) {
-    progress_ = call.now;
+  if (committed_through == next_ + 1 && Holds(next_, committed_hash)) {
     ApplyResult(*std::exchange(held_, {}), call);
   }
+}
+
+bool RoundMember::Holds(int64_t step, uint64_t hash) const {
+  return held_.has_value() && held_->step == step && held_->hash() == hash;
 }
 
 void RoundMember::OnPart(const std::vector<PartOffer>& shards, Instant now,
@@ -164,9 +156,7 @@ void RoundMember::KeepState(const MemberId& member, int64_t steps,
 void RoundMember::OnTick(Instant now, RoundActions& actions) {
   if (phase_ == Phase::kRunning) {
     for (int shard = 0; shard < options_.shards; ++shard) {
-      if (gathers_.find(shard) != gathers_.end()) {
-        TryClose(shard, {now, actions});
-      }
+      TryClose(shard, {now, actions});
     }
   }
   if (now < RepeatsAt()) return;
@@ -206,10 +196,9 @@ bool RoundMember::needs_part() const {
 
 bool RoundMember::is_counted() const {
   if (!view_.has_value() || is_behind()) return false;
-  return std::any_of(view_->members.begin(), view_->members.end(),
-                     [this](const ViewMember& member) {
-                       return member.id == self_ && member.from_step <= next_;
-                     });
+  return std::ranges::any_of(view_->members, [this](const ViewMember& member) {
+    return member.id == self_ && member.from_step <= next_;
+  });
 }
 
 // --- A member's own way through a round ---
@@ -256,17 +245,16 @@ void RoundMember::HoldResult(RoundResult result, const MemberId& ack_to,
 }
 
 void RoundMember::On(const MemberId&, const Commit& commit, const Call& call) {
-  if (phase_ != Phase::kRunning || commit.step != next_ || !held_.has_value() ||
-      held_->hash() != commit.hash) {
-    return;
+  if (phase_ == Phase::kRunning && commit.step == next_ &&
+      Holds(next_, commit.hash)) {
+    held_->compared_through = commit.compared_through;
+    ApplyResult(*std::exchange(held_, {}), call);
   }
-  progress_ = call.now;
-  held_->compared_through = commit.compared_through;
-  ApplyResult(*std::exchange(held_, {}), call);
 }
 
 void RoundMember::ApplyResult(RoundResult result, const Call& call) {
   PACELINE_CHECK(result.step == next_, "steps are applied in order");
+  progress_ = call.now;
   for (const ShardResult& shard : result.shards) deadline_.Add(shard.arrivals);
   ++next_;
   last_hash_ = result.hash();
@@ -324,7 +312,6 @@ void RoundMember::On(const MemberId&, const Committed& committed,
                      const Call& call) {
   // A final result is the only one of its step, whatever the view.
   if (committed.result.step != next_ || state_hash_ == 0) return;
-  progress_ = call.now;
   ApplyResult(committed.result, call);
   if (phase_ == Phase::kLevelling && is_leveller()) GoOnLevelling(call);
 }
@@ -431,8 +418,7 @@ void RoundMember::OnAggregated(const Aggregate& request, uint64_t hash,
 }
 
 void RoundMember::SpreadResult(int shard, const Call& call) {
-  const Spread spread{next_, *gathers_.at(shard).result()};
-  SendToAll(spread, call);
+  SendToAll(Spread{next_, *gathers_.at(shard).result()}, call);
 }
 
 void RoundMember::On(const MemberId& from, const Hold& hold, const Call& call) {
@@ -507,7 +493,6 @@ void RoundMember::TryCommit(const Call& call) {
   }
   if (HasMismatch(call)) return;
   const Commit commit{next_, hash, ComparedThrough(members)};
-  progress_ = call.now;
   held_->compared_through = commit.compared_through;
   ApplyResult(*std::exchange(held_, {}), call);
   SendToAll(commit, call);
@@ -540,33 +525,22 @@ void RoundMember::GoOnLevelling(const Call& call) {
   leveller_->OnApplied(next_, last_hash_);
   // Another member may have applied the result that this one only holds.
   TakeProof(leveller_->applied(), leveller_->applied_hash(), call);
-  if (leveller_->phase() == Leveller::Phase::kAsking ||
-      leveller_->phase() == Leveller::Phase::kSpreading) {
-    return;
-  }
+  const bool fetches = leveller_->phase() == Leveller::Phase::kFetching;
+  if (!fetches && leveller_->phase() != Leveller::Phase::kDone) return;
   // This member was level once, and fell behind before its first step.
   if (next_ < leveller_->applied()) {
     return Send(leveller_->furthest(), Want{next_, 0}, call);
   }
-  switch (leveller_->phase()) {
-    case Leveller::Phase::kAsking:
-    case Leveller::Phase::kSpreading:
-      return;
-    case Leveller::Phase::kFetching:
-      if (held_.has_value() && held_->step == leveller_->target()->step &&
-          held_->hash() == leveller_->target()->hash()) {
-        return SpreadTarget(call);
-      }
-      return Send(leveller_->holder(),
-                  Fetch{leveller_->target()->step, leveller_->target()->hash()},
-                  call);
-    case Leveller::Phase::kDone:
-      if (leveller_->target().has_value()) {
-        TakeProof(leveller_->level_at(), leveller_->target()->hash(), call);
-      }
-      EnterRunning(next_, call);
-      return SendToAll(LevelDone{}, call);
+  const std::optional<RoundResult>& target = leveller_->target();
+  if (fetches) {
+    if (Holds(target->step, target->hash())) return SpreadTarget(call);
+    return Send(leveller_->holder(), Fetch{target->step, target->hash()}, call);
   }
+  if (target.has_value()) {
+    TakeProof(leveller_->level_at(), target->hash(), call);
+  }
+  EnterRunning(next_, call);
+  SendToAll(LevelDone{}, call);
 }
 
 // Not held_: a late message of an earlier view may have proved it final.  Then
@@ -611,8 +585,7 @@ void RoundMember::EnterRunning(int64_t level_at, const Call& call) {
 
 void RoundMember::On(const MemberId& from, const Fetch& fetch,
                      const Call& call) {
-  if (phase_ == Phase::kLevelling && held_.has_value() &&
-      held_->step == fetch.step && held_->hash() == fetch.hash) {
+  if (phase_ == Phase::kLevelling && Holds(fetch.step, fetch.hash)) {
     Send(from, Fetched{*held_}, call);
   }
 }

@@ -11,10 +11,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/round/deadline.h"
-#include "core/round/gather.h"
-#include "core/round/leveller.h"
 #include "core/round/message.h"
+#include "core/round/round_roles.h"
 
 namespace paceline {
 
@@ -116,6 +114,9 @@ class RoundMember {
   // Becomes a listener that follows `donor`.
   void Join(const MemberId& donor, Instant now, RoundActions& actions);
 
+  // A message of this member as it is now.
+  RoundMessage Message(Body body) const;
+
   // When a round that this member serves can close without further messages;
   // nothing: none can.
   std::optional<Instant> DueAt() const;
@@ -164,7 +165,6 @@ class RoundMember {
   // Sends the message, or handles it at once if it is for this member.
   void Send(const MemberId& to, Body body, const Call& call);
   void SendToAll(const Body& body, const Call& call);
-  RoundMessage Message(Body body) const;
 
   void Handle(const RoundMessage& message, const Call& call);
   void On(const MemberId& from, const PartOffer& offer, const Call& call);
@@ -194,6 +194,8 @@ class RoundMember {
   bool MayTake(const RoundMessage& message) const;
   void TakeProof(int64_t committed_through, uint64_t committed_hash,
                  const Call& call);
+  // Whether held_ is this result.
+  bool Holds(int64_t step, uint64_t hash) const;
   Hold OwnHold() const;  // of held_, which must be there
   void OfferPart(const Call& call);
   void HoldResult(RoundResult result, const MemberId& ack_to, const Call& call);

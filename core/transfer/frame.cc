@@ -113,8 +113,7 @@ std::string ExpectedText(const FrameHeader& header, int64_t samples,
 
 absl::Status CheckFrame(const FrameHeader& header,
                         const BoundaryExpectation& expected) {
-  if (absl::Status batch = CheckBatch(header); !batch.ok()) return batch;
-
+  PACELINE_RETURN_IF_ERROR(CheckBatch(header));
   if (header.kind == FrameKind::kReplica) {
     const int64_t most = expected.tensors[0].shape[0];
     if (header.tensors.size() == 1 && header.tensors[0].dtype == DType::kU8 &&

@@ -485,7 +485,7 @@ std::string EncodeRoundHello(const FrameHeader& header) {
 std::string EncodeRoundMessage(const FrameHeader& header,
                                absl::string_view message) {
   std::string out = EncodeRoundHello(header);
-  AppendBytesField(&out, kRoundMessage, std::string(message));
+  AppendBytesField(&out, kRoundMessage, message);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace paceline {
@@ -16,14 +17,8 @@ constexpr uint32_t kInfinity = 0x7f800000;  // of a float32, as are those below
 // A row of smaller numbers is written as zeros: their inverse is infinite.
 constexpr float kLeastMaximum = 1e-35f;
 
-struct NamedCodec {
-  Codec codec;
-  const char* name;
-};
-constexpr NamedCodec kNames[] = {{Codec::kRaw, "fp32"},
-                                 {Codec::kBf16, "bf16"},
-                                 {Codec::kF16, "fp16"},
-                                 {Codec::kInt8, "int8"}};
+// By Codec, from 1 on.
+constexpr const char* kNames[] = {"unknown", "fp32", "bf16", "fp16", "int8"};
 
 // Elements of a row; 0 when there are no elements at all.
 int64_t RowElements(const Shape& shape) {
@@ -140,23 +135,19 @@ void DecodeInt8(const uint8_t* bytes, int64_t row, absl::Span<float> values) {
 }  // namespace
 
 absl::string_view CodecName(Codec codec) {
-  for (const NamedCodec& each : kNames) {
-    if (each.codec == codec) return each.name;
-  }
-  return "unknown";
+  const auto index = static_cast<size_t>(codec);
+  return kNames[index < std::size(kNames) ? index : 0];
 }
 
 std::optional<Codec> FindCodec(absl::string_view name) {
-  for (const NamedCodec& each : kNames) {
-    if (name == each.name) return each.codec;
+  for (size_t i = 1; i < std::size(kNames); ++i) {
+    if (name == kNames[i]) return static_cast<Codec>(i);
   }
   return std::nullopt;
 }
 
 std::vector<std::string> CodecNames() {
-  std::vector<std::string> names;
-  for (const NamedCodec& each : kNames) names.emplace_back(each.name);
-  return names;
+  return {std::begin(kNames) + 1, std::end(kNames)};
 }
 
 int64_t EncodedBytes(Codec codec, DType dtype, const Shape& shape) {

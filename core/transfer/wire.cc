@@ -4,7 +4,6 @@
 #include <cstring>
 #include <iterator>
 
-#include "core/base/errors.h"
 #include "core/transfer/checksum.h"
 
 namespace paceline {
@@ -94,9 +93,9 @@ void AppendLength(std::string* out, int field, int64_t bytes) {
   AppendVarint(out, static_cast<uint64_t>(bytes));
 }
 
-void AppendBytesField(std::string* out, int field, const std::string& body) {
+void AppendBytesField(std::string* out, int field, absl::string_view body) {
   AppendLength(out, field, std::ssize(body));
-  *out += body;
+  out->append(body.data(), body.size());
 }
 
 // --- Reading ----------------------------------------------------------------
@@ -205,16 +204,12 @@ absl::Status WireReader::Want(const Field& field, WireType type) {
                          static_cast<int>(field.type));
 }
 
-absl::Status WireReader::OutOfRange(const Field& field, uint64_t value) {
-  return InvalidArgument("field ", field.number, " cannot be ", value);
-}
-
 absl::Status WireReader::ReadBetween(const Field& field, uint64_t least,
                                      uint64_t most, uint64_t* out) {
   PACELINE_RETURN_IF_ERROR(Want(field, WireType::kVarint));
   PACELINE_ASSIGN_OR_RETURN(*out, ReadVarint());
-  return *out < least || *out > most ? OutOfRange(field, *out)
-                                     : absl::OkStatus();
+  if (*out >= least && *out <= most) return absl::OkStatus();
+  return InvalidArgument("field ", field.number, " cannot be ", *out);
 }
 
 absl::Status WireReader::ReadFixed64(const Field& field, uint64_t* out) {

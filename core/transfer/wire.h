@@ -9,7 +9,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/base/errors.h"
 
 namespace paceline {
 
@@ -46,7 +48,7 @@ void AppendFixed64Field(std::string* out, int field, uint64_t value);
 void AppendFixed64(std::string* out, uint64_t value);
 // Appends the tag and the length that precede the `bytes` of a field.
 void AppendLength(std::string* out, int field, int64_t bytes);
-void AppendBytesField(std::string* out, int field, const std::string& body);
+void AppendBytesField(std::string* out, int field, absl::string_view body);
 
 // Reads forward through scattered memory.  Thread-compatible; the memory
 // outlives it.
@@ -87,10 +89,7 @@ class WireReader {
   absl::Status ReadInteger(const Field& field, uint64_t least, uint64_t most,
                            T* out) {
     uint64_t value = 0;
-    if (absl::Status read = ReadBetween(field, least, most, &value);
-        !read.ok()) {
-      return read;
-    }
+    PACELINE_RETURN_IF_ERROR(ReadBetween(field, least, most, &value));
     *out = static_cast<T>(value);
     return absl::OkStatus();
   }
@@ -100,7 +99,6 @@ class WireReader {
                           absl::FunctionRef<absl::Status()> read);
 
   static absl::Status Want(const Field& field, WireType type);
-  static absl::Status OutOfRange(const Field& field, uint64_t value);
 
  private:
   absl::Status ReadBetween(const Field& field, uint64_t least, uint64_t most,

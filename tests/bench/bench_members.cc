@@ -124,7 +124,7 @@ class MemoryWire final : public Wire {
   }
   OpenTransport Door(int /*member*/) override {
     return [this](const MemberId& self, RoundSink* sink) {
-      return absl::StatusOr<std::unique_ptr<RoundTransport>>(
+      return absl::StatusOr<std::shared_ptr<RoundTransport>>(
           network_.Connect(self, sink));
     };
   }

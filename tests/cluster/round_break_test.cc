@@ -64,7 +64,7 @@ class RoundPair : public ::testing::Test {
 
   RoundRecorder sinks_[2];
   std::vector<std::unique_ptr<RoundNode>> nodes_;
-  std::vector<std::unique_ptr<RoundTransport>> transports_;
+  std::vector<std::shared_ptr<RoundTransport>> transports_;
 };
 
 TEST_F(RoundPair, TellsThatAnotherProcessListensThere) {

@@ -23,7 +23,7 @@ class RoundNode : public PlaneServer<RoundPlane, PlaneOptions> {
   explicit RoundNode(int member, const PlaneOptions& options = {})
       : PlaneServer(options), member_(member) {}
 
-  std::unique_ptr<RoundTransport> Open(RoundSink* sink,
+  std::shared_ptr<RoundTransport> Open(RoundSink* sink,
                                        const Fence& fence = kRoundFence) {
     auto transport = plane.Open(fence, TestMember(member_), sink);
     PACELINE_CHECK(transport.ok(), transport.status().ToString());
@@ -54,7 +54,7 @@ class RpcRoundNet final : public RoundNet {
 
  private:
   std::vector<std::unique_ptr<RoundNode>> nodes_;
-  std::vector<std::unique_ptr<RoundTransport>> transports_;
+  std::vector<std::shared_ptr<RoundTransport>> transports_;
 };
 
 }  // namespace paceline

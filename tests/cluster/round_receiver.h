@@ -98,7 +98,7 @@ class RoundReceiver : public ::testing::Test {
 
   RoundRecorder sink_;
   RoundNode node_;
-  std::unique_ptr<RoundTransport> transport_;
+  std::shared_ptr<RoundTransport> transport_;
   // Member 1's header, and its part of step 4.
   const FrameHeader header_ = HeaderOf(1, 0);
   const std::shared_ptr<RoundPayload> part_ = ReadyPayload(kTwoChunks, 1);

@@ -87,7 +87,7 @@ class GroupRun final : public WorkerRun {
   // One of the two, by the job's mode.
   std::unique_ptr<RoundExchange> rounds_;
   std::unique_ptr<GossipExchange> gossip_;
-  std::unique_ptr<RoundTransport> transport_;
+  std::shared_ptr<RoundTransport> transport_;  // shared with its plane
 
   mutable absl::Mutex mutex_;
   enum class State { kPreparing, kOpen, kClosed };

@@ -59,7 +59,7 @@ class RunFactory {
   // Opens the fence of a round group; `sink` outlives what is returned.
   // Errors: Aborted  the fence is not above all that were open before;
   //         FailedPrecondition  another run is open
-  virtual absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+  virtual absl::StatusOr<std::shared_ptr<RoundTransport>> ConnectGroup(
       const Fence&, const MemberId& /*self*/, RoundSink* /*sink*/) {
     return Unimplemented("this worker joins no round groups");
   }

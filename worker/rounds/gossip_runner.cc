@@ -7,7 +7,7 @@
 #include "core/optim/step_gate.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/schedule/schedule.h"
-#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
 namespace {

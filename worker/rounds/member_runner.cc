@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 #include "core/obs/log.h"
 #include "core/schedule/schedule.h"
-#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
 

@@ -19,9 +19,7 @@ void PeerLinks::OnLink(const MemberId& peer, bool up, bool refused,
 
 void PeerLinks::Retain(const std::vector<GroupWorker>& peers) {
   std::erase_if(links_, [&peers](const auto& each) {
-    return std::none_of(
-        peers.begin(), peers.end(),
-        [&each](const GroupWorker& peer) { return peer.id == each.first; });
+    return std::ranges::count(peers, each.first, &GroupWorker::id) == 0;
   });
 }
 
@@ -67,15 +65,10 @@ void Arrivals::OnBytes(const MemberId& from, Instant now) {
 void Arrivals::AddTo(std::vector<PeerReport>& peers, Instant now,
                      absl::Duration lease) const {
   absl::MutexLock lock(&mutex_);
-  for (const auto& arriving : newest_) {
-    // A name of its own: clang 14 lets no lambda capture a structured binding.
-    const MemberId& from = arriving.first;
-    const absl::Duration since =
-        std::max(now - arriving.second, absl::Milliseconds(1));
+  for (const auto& [from, when] : newest_) {
+    const absl::Duration since = std::max(now - when, absl::Milliseconds(1));
     if (since >= lease) continue;
-    auto found = std::find_if(
-        peers.begin(), peers.end(),
-        [&from](const PeerReport& peer) { return peer.peer == from; });
+    auto found = std::ranges::find(peers, from, &PeerReport::peer);
     if (found == peers.end()) {
       peers.push_back({.peer = from});
       found = std::prev(peers.end());

@@ -16,12 +16,11 @@ constexpr size_t kKnownHashes = 64;
 // group then waits for the joiner.
 constexpr int kMostStates = 2;
 
-RoundOptions OptionsOf(const RoundExchangeOptions& options) {
+RoundOptions RoundOptionsOf(const RoundExchangeOptions& options) {
   RoundOptions round;
   round.attempt = options.attempt;
   round.shards = options.aggregation.shards;
-  round.mode = options.aggregation.mode == "central" ? ServerMode::kCentral
-                                                     : ServerMode::kRolling;
+  round.mode = options.server_mode();
   round.min_parts = options.aggregation.min_parts;
   round.deadline.ceiling = absl::Seconds(options.aggregation.deadline);
   round.deadline.floor = std::min(round.deadline.floor, round.deadline.ceiling);
@@ -51,7 +50,7 @@ RoundDriver::RoundDriver(const RoundExchangeOptions& options,
     : GroupDriver(options, parts),
       shape_(shape),
       sum_(sum),
-      mode_(OptionsOf(options).mode),
+      mode_(options.server_mode()),
       events_(options.self, mode_) {}
 
 uint64_t RoundDriver::VariantOf(ViewId view) {
@@ -65,7 +64,7 @@ void RoundDriver::Begin(bool counted) {
   // A member that is not in the first view has nothing that the group agreed
   // on.
   has_state_ = counted;
-  member_.emplace(OptionsOf(options_), options_.self,
+  member_.emplace(RoundOptionsOf(options_), options_.self,
                   counted ? options_.next : 0,
                   counted ? options_.state_hash : 0);
 }
@@ -131,28 +130,17 @@ bool RoundDriver::IsEarly(const RoundMessage& message) const {
   const std::optional<View>& view = member_->view();
   if (!view.has_value()) return false;
   const Body& body = message.body;
-  const bool of_rounds = std::holds_alternative<PartOffer>(body) ||
-                         std::holds_alternative<Spread>(body) ||
-                         std::holds_alternative<Hold>(body) ||
-                         std::holds_alternative<Commit>(body);
   if (message.view > view->id) {
-    return of_rounds || std::holds_alternative<Answer>(body) ||
-           std::holds_alternative<Level>(body) ||
-           std::holds_alternative<LevelDone>(body) ||
-           std::holds_alternative<Fetch>(body) ||
-           std::holds_alternative<Fetched>(body);
+    return IsAnyOf<PartOffer, Spread, Hold, Commit, Answer, Level, LevelDone,
+                   Fetch, Fetched>(body);
   }
   // A leveller takes holds while it levels.
-  return message.view == view->id && of_rounds &&
-         !std::holds_alternative<Hold>(body) &&
+  return message.view == view->id && IsAnyOf<PartOffer, Spread, Commit>(body) &&
          member_->phase() == RoundMember::Phase::kLevelling;
 }
 
 bool RoundDriver::IsTooMuch(const Body& body) const {
-  if (!std::holds_alternative<Spread>(body) &&
-      !std::holds_alternative<Committed>(body)) {
-    return false;
-  }
+  if (!IsAnyOf<Spread, Committed>(body)) return false;
   const size_t bytes = std::max<size_t>(1, shape_.values() * sizeof(float));
   const auto fit = static_cast<int64_t>(options_.unapplied_bytes / bytes);
   return parts_.turns.results() >= std::max(kLeastUnapplied, fit);
@@ -196,7 +184,8 @@ void RoundDriver::Give(const RoundMessage& message) {
 }
 
 void RoundDriver::AskForNext(const MemberId& from) {
-  actions_.push_back(SendMessage{from, Message(Want{member_->next(), 0})});
+  actions_.push_back(
+      SendMessage{from, member_->Message(Want{member_->next(), 0})});
 }
 
 // Checks the bytes first.  The offer of a refused part is passed on with no
@@ -292,9 +281,9 @@ void RoundDriver::Park(RoundMessage message) {
 }
 
 void RoundDriver::OnBytes() {
-  std::deque<RoundMessage> waiting;
-  waiting.swap(parked_);
-  for (RoundMessage& message : waiting) OnMessage(std::move(message), nullptr);
+  for (RoundMessage& message : std::exchange(parked_, {})) {
+    OnMessage(std::move(message), nullptr);
+  }
 }
 
 // --- From this worker ---
@@ -385,17 +374,14 @@ void RoundDriver::Settle() {
 
 // The server's own Apply comes with the commits that it is to send.
 void RoundDriver::SayCommits(const RoundActions& actions) const {
-  const auto sends = [](const RoundAction& action) {
+  const bool commits = std::ranges::any_of(actions, [](const auto& action) {
     const auto* send = std::get_if<SendMessage>(&action);
-    return send != nullptr &&
-           std::holds_alternative<Commit>(send->message.body);
-  };
+    return send != nullptr && IsAnyOf<Commit>(send->message.body);
+  });
+  if (!commits) return;
   for (const RoundAction& action : actions) {
     const auto* apply = std::get_if<Apply>(&action);
-    if (apply == nullptr ||
-        std::none_of(actions.begin(), actions.end(), sends)) {
-      continue;
-    }
+    if (apply == nullptr) continue;
     options_.on_serving(apply->result.step, "committing");
   }
 }
@@ -420,14 +406,8 @@ void RoundDriver::Do(const SendMessage& action) {
   if (const auto* spread = std::get_if<Spread>(&body)) {
     return SendResult(action, {spread->step, {}, {spread->result}});
   }
-  if (const auto* committed = std::get_if<Committed>(&body)) {
-    return SendResult(action, committed->result);
-  }
-  if (const auto* fetched = std::get_if<Fetched>(&body)) {
-    return SendResult(action, fetched->result);
-  }
-  if (const auto* level = std::get_if<Level>(&body)) {
-    return SendResult(action, level->result);
+  if (const RoundResult* result = WholeResult(body)) {
+    return SendResult(action, *result);
   }
   transport.Send(action.to, action.message, {}, nullptr);
 }
@@ -546,20 +526,10 @@ void RoundDriver::Publish() {
     return heard_[joiner] >= std::max<int64_t>(1, offer_.next);
   });
   const bool listens = member_->phase() == RoundMember::Phase::kListening;
-  RoundTurns::State state;
-  state.view = member_->view();
-  state.next = member_->next();
-  state.has_state = has_state_ || member_->state_hash() != 0;
-  state.needs_part = member_->needs_part();
-  state.uploads = group_.uploader == options_.self && !listens;
-  parts_.turns.Publish(std::move(state));
-
-  RoundTold told;
-  if (member_->view().has_value()) told.view = member_->view()->id;
-  told.phase = member_->phase();
-  told.has_taken_part = member_->has_taken_part();
-  told.level = listens && IsLevel();
-  Tell(told);
+  GroupDriver::Publish(has_state_ || member_->state_hash() != 0, !listens,
+                       {.phase = member_->phase(),
+                        .has_taken_part = member_->has_taken_part(),
+                        .level = listens && IsLevel()});
 }
 
 // A listener that lags fetches more results first, or another state.
@@ -569,15 +539,10 @@ bool RoundDriver::IsLevel() const {
 }
 
 MemberReport RoundDriver::Report(Instant now) const {
-  MemberReport report;
+  MemberReport report = GroupDriver::Report(now);
   if (!member_.has_value()) return report;
-  report.view = told_.view;
-  report.next = member_->next();
-  report.has_taken_part = told_.has_taken_part;
-  report.level = told_.level;
   report.state_step = member_->state_steps();
   report.state_hash = member_->state_hash();
-  report.peers = links_.Report(now, options_.lease);
   AddAwaited(member_->Awaited(), report.peers);
   if (mismatch_found_.has_value()) {
     report.mismatch_step = mismatch_found_->step;

@@ -13,9 +13,8 @@
 #include "core/base/clock.h"
 #include "core/cluster/eviction.h"
 #include "core/round/round_member.h"
-#include "worker/rounds/group_driver.h"
+#include "worker/rounds/group_exchange.h"
 #include "worker/rounds/parts/round_event_log.h"
-#include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_payload.h"
 #include "worker/rounds/parts/round_sum.h"
 
@@ -29,19 +28,8 @@ struct OwnPart {
   bool duplicates = false;
 };
 
-// The part of a member's report that should not wait for a heartbeat.
-struct RoundTold {
-  ViewId view;
-  RoundMember::Phase phase = RoundMember::Phase::kListening;
-  bool has_taken_part = false;
-  bool level = false;
-
-  friend bool operator==(const RoundTold&, const RoundTold&) = default;
-};
-
 // Lives on the thread "rounds".
-class RoundDriver final
-    : public GroupDriver<RoundMember, RoundActions, RoundTold> {
+class RoundDriver final : public GroupDriver<RoundMember, RoundActions> {
  public:
   // options and sum outlive this.
   RoundDriver(const RoundExchangeOptions& options, const RoundShape& shape,
@@ -70,7 +58,6 @@ class RoundDriver final
   void Give(const RoundMessage& message) override;
   void Settle() override;
   uint64_t HashAfter(int64_t steps) const override;
-  uint64_t LastHash() const override { return member_->last_hash(); }
   RoundStats& stats() override { return events_.stats(); }
 
   // Whether a message may go to the state machine now, with its bytes.

@@ -11,7 +11,7 @@ namespace {
 // A sender may have these results here: those that other members may lack, that
 // of the open step, and the next one.  A member that lacks more gets a state.
 // For a step and shard there may be one for each view in which it served.
-constexpr StoreLimits kStoreLimits{.steps = 4, .variants = 4};
+constexpr StoreLimits kRoundStore{.steps = 4, .variants = 4};
 
 Codec CodecOf(const AggregationSpec& aggregation) {
   return aggregation.codec == "bf16" ? Codec::kBf16 : Codec::kRaw;
@@ -19,12 +19,9 @@ Codec CodecOf(const AggregationSpec& aggregation) {
 
 RoundSumOptions SumOptionsOf(const RoundExchangeOptions& options) {
   const AggregationSpec& spec = options.aggregation;
-  RoundSumOptions sum;
-  sum.rule = {spec.rule,  spec.k,     spec.selected,
-              spec.alpha, spec.gamma, spec.rho};
-  sum.learning_rate = options.learning_rate;
-  sum.conflict = spec.conflict;
-  return sum;
+  return {{spec.rule, spec.k, spec.selected, spec.alpha, spec.gamma, spec.rho},
+          options.learning_rate,
+          spec.conflict};
 }
 
 }  // namespace
@@ -36,16 +33,15 @@ RoundExchange::RoundExchange(RoundExchangeOptions options, const Clock& clock,
     : DriverExchange(options,
                      RoundShape(options.values, options.aggregation.shards,
                                 CodecOf(options.aggregation)),
-                     kStoreLimits, clock, observer),
+                     kRoundStore, clock, observer),
       loss_(turns_),
       sum_(SumOptionsOf(options_), shape_, pool_, loss_, *this) {}
 
 RoundExchange::~RoundExchange() { Stop(); }
 
 absl::Status RoundExchange::Start(RoundTransport& transport) {
-  if (const absl::Status rule = sum_.CheckRule(); !rule.ok()) return rule;
-  transport_ = &transport;
-  StartThread([this] {
+  PACELINE_RETURN_IF_ERROR(sum_.CheckRule());
+  StartThread(transport, [this] {
     return std::make_unique<RoundDriver>(options_, shape_, parts(), sum_);
   });
   return absl::OkStatus();
@@ -53,7 +49,7 @@ absl::Status RoundExchange::Start(RoundTransport& transport) {
 
 void RoundExchange::Cancel(absl::Status why) {
   turns_.End(std::move(why));
-  loss_.End();
+  loss_.Shut();
 }
 
 void RoundExchange::Stop(absl::Status why) {
@@ -86,14 +82,12 @@ void RoundExchange::BeginPart(const PartOptions& options) {
   part_ = std::make_unique<RoundPart>(options, shape_, pool_);
   const std::optional<View> view = turns_.state().view;
   if (!view.has_value() || MembersAt(*view, options.step).empty()) return;
-  const ServerMode mode = options_.aggregation.mode == "central"
-                              ? ServerMode::kCentral
-                              : ServerMode::kRolling;
   for (int shard = 0; shard < shape_.shards(); ++shard) {
     const std::shared_ptr<RoundPayload>& payload = part_->payloads()[shard];
     if (payload == nullptr) continue;
     sum_.AddPart(options.step, shard, options_.self, payload);
-    const MemberId server = ServerOf(*view, mode, options.step, shard);
+    const MemberId server =
+        ServerOf(*view, options_.server_mode(), options.step, shard);
     if (server == options_.self) continue;
     transport_->SendAhead(
         server, {PayloadKey::Kind::kPart, options.step, shard, 0}, payload);
@@ -135,9 +129,9 @@ void RoundExchange::AwaitPartReleased() {
   if (!part_->released().HasBeenNotified()) {
     // In a view that is over, the aggregate thread may wait for zeno's loss,
     // which this thread would have to compute.
-    loss_.SetShut(true);
+    loss_.Shut();
     part_->released().WaitForNotification();
-    loss_.SetShut(false);
+    loss_.Reopen();
   }
   part_.reset();
 }
@@ -192,13 +186,12 @@ absl::StatusOr<std::shared_ptr<RoundPayload>> RoundExchange::OnPayload(
   }
   std::shared_ptr<RoundPayload> memory = store_.Incoming(from, key);
   if (memory == nullptr) return memory;
-  memory->Subscribe(
-      [this, from, weak = std::weak_ptr<RoundPayload>(memory)](int) {
-        arrivals_.OnBytes(from, clock_.Now());
-        const auto payload = weak.lock();
-        if (payload == nullptr || !payload->complete()) return;
-        Post([](RoundDriver& driver) { driver.OnBytes(); });
-      });
+  memory->Subscribe([this, from, weak = std::weak_ptr(memory)](int) {
+    arrivals_.OnBytes(from, clock_.Now());
+    const auto payload = weak.lock();
+    if (payload == nullptr || !payload->complete()) return;
+    Post([](RoundDriver& driver) { driver.OnBytes(); });
+  });
   return memory;
 }
 

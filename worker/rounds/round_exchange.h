@@ -34,7 +34,7 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "worker/rounds/group_exchange.h"
-#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
 #include "worker/rounds/parts/round_sum.h"
 #include "worker/rounds/parts/round_transport.h"
 #include "worker/rounds/parts/round_turn.h"

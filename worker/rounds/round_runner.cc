@@ -8,7 +8,7 @@
 #include "core/base/random.h"
 #include "core/obs/log.h"
 #include "core/optim/step_gate.h"
-#include "core/round/rules/rule_traits.h"
+#include "core/round/rules/rule.h"
 
 namespace paceline {
 

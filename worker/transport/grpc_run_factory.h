@@ -69,7 +69,7 @@ class GrpcRunFactory final : public RunFactory {
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
     return data_plane_.Open(wiring);
   }
-  absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+  absl::StatusOr<std::shared_ptr<RoundTransport>> ConnectGroup(
       const Fence& fence, const MemberId& self, RoundSink* sink) override {
     return round_plane_.Open(fence, self, sink);
   }

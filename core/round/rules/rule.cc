@@ -1,170 +1,147 @@
 #include "core/round/rules/rule.h"
 
-#include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <limits>
-#include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
-#include "core/round/rules/rule_blocks.h"
-#include "core/round/rules/rule_kinds.h"
-#include "core/round/rules/rule_traits.h"
 
 namespace paceline {
 namespace {
 
-// Sum of all parts over the sum of all samples.
-// Assumes that no member lies.  Decide O(n).
-class MeanRule final : public WeightedRule {
- public:
-  absl::StatusOr<RuleVerdict> Decide(
-      absl::Span<const RulePart> parts) const override;
-};
-
-}  // namespace
-
-absl::Status CheckParts(absl::Span<const RulePart> parts) {
-  if (parts.empty()) {
-    return InvalidArgument("no part to aggregate: a round needs at least one");
+absl::Status CheckAtLeast(const char* name, double value, double least,
+                          bool more) {
+  if (std::isfinite(value) && (more ? value > least : value >= least)) {
+    return absl::OkStatus();
   }
-  int64_t room = std::numeric_limits<int64_t>::max();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].values.size() != parts[0].values.size()) {
-      return InvalidArgument("part ", i, " has ", parts[i].values.size(),
-                             " values, part 0 has ", parts[0].values.size(),
-                             ": parts of one round are of one length");
-    }
-    if (parts[i].samples < 1) {
-      return InvalidArgument("part ", i, " covers ", parts[i].samples,
-                             " samples: leave out a part without any");
-    }
-    if (parts[i].samples > room) {
-      return InvalidArgument(
-          "part ", i, " covers ", parts[i].samples,
-          " samples: more than can be counted with the others'; "
-          "refuse such a part where it arrives");
-    }
-    room -= parts[i].samples;
+  return InvalidArgument("aggregation ", name, " is ", value, ": it must be ",
+                         more ? "above " : "at least ", least, " and finite");
+}
+
+// k < members here, so nothing overflows for any real number of members.
+int64_t MembersNeeded(const MemberBound& bound, int64_t k) {
+  return bound.per_liar * k + bound.beside;
+}
+
+absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
+                          int64_t members) {
+  if (!traits.computes.Holds(members, spec.k)) {
+    const int64_t most = traits.computes.MostLiars(members);
+    return InvalidArgument(
+        "rule ", spec.name, " with k=", spec.k, " ", traits.what_k_does, " of ",
+        Counted(members, "member"), ": ",
+        most >= 0 ? absl::StrCat("use k of at most ", most)
+                  : absl::StrCat("it needs at least ", traits.computes.beside,
+                                 " members"));
+  }
+  if (traits.selects && spec.selected > members - spec.k) {
+    return InvalidArgument("rule ", spec.name,
+                           " averages selected=", spec.selected, " of ",
+                           Counted(members, "member"), " of which k=", spec.k,
+                           " may lie: select at most ", members - spec.k);
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckDrops(const char* name, int64_t k,
-                        absl::Span<const RulePart> parts) {
-  if (k < std::ssize(parts)) return absl::OkStatus();
-  return FailedPrecondition(name, " drops k=", k,
-                            " members and leaves none of ", parts.size(),
-                            " parts: wait for more, or use a lower k");
+}  // namespace
+
+std::vector<std::string> RuleNames() {
+  std::vector<std::string> names;
+  for (const RuleTraits& traits : AllRules()) names.push_back(traits.name);
+  return names;
 }
 
-absl::Status CheckFinite(absl::Span<const RulePart> parts,
-                         absl::Span<const double> distances) {
-  if (std::all_of(distances.begin(), distances.end(),
-                  [](double distance) { return std::isfinite(distance); })) {
-    return absl::OkStatus();
+const RuleTraits* FindRule(const std::string& name) {
+  for (const RuleTraits& traits : AllRules()) {
+    if (name == traits.name) return &traits;
   }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const size_t at = FindNonFinite(parts[i].values);
-    if (at == parts[i].values.size()) continue;
-    return InvalidArgument("part ", i, " holds ", parts[i].values[at],
-                           " at value ", at,
-                           ": refuse such a part where it arrives");
+  return nullptr;
+}
+
+const RuleTraits& TraitsOf(const std::string& name) {
+  const RuleTraits* const traits = FindRule(name);
+  PACELINE_CHECK(traits != nullptr, name);
+  return *traits;
+}
+
+std::string ShardableRules() {
+  std::vector<std::string> names;
+  for (const RuleTraits& traits : AllRules()) {
+    if (!traits.reads_whole_parts) names.push_back(traits.name);
   }
-  return Internal("a distance between finite parts is not finite");
+  const std::string last = std::move(names.back());
+  names.pop_back();
+  return absl::StrCat(absl::StrJoin(names, ", "), " or ", last);
 }
 
-std::vector<double> SquaredDistancesTo(
-    absl::Span<const RulePart> parts,
-    absl::FunctionRef<void(const BlockRows& means, float* block)> reference) {
-  const size_t length = parts[0].values.size();
-  const std::vector<float> factors = MeanFactors(parts);
-  std::vector<double> distances(parts.size(), 0);
-  BlockRows means(parts.size());
-  float block[kRuleBlock] = {};
-  for (size_t at = 0; at < length; at += kRuleBlock) {
-    means.Load(parts, factors, at, length);
-    reference(means, block);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      distances[i] += SquaredDistance(means.row(i), block);
-    }
+absl::Status CheckRuleNumbers(const RuleSpec& spec) {
+  const RuleTraits* const traits = FindRule(spec.name);
+  if (traits == nullptr) {
+    return InvalidArgument("unknown aggregation rule \"", spec.name,
+                           "\": use one of ", absl::StrJoin(RuleNames(), ", "));
   }
-  return distances;
-}
-
-RuleVerdict AllUsed(absl::Span<const RulePart> parts) {
-  RuleVerdict verdict;
-  verdict.used.resize(parts.size());
-  std::iota(verdict.used.begin(), verdict.used.end(), 0);
-  for (const RulePart& part : parts) verdict.samples += part.samples;
-  return verdict;
-}
-
-void SetWeights(absl::Span<const RulePart> parts,
-                absl::Span<const double> weights, RuleVerdict& verdict) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  PACELINE_CHECK(sum > 0, "sum of weights=", sum);
-  verdict.factors.assign(parts.size(), 0);
-  verdict.used.clear();
-  verdict.samples = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (weights[i] == 0) continue;
-    verdict.factors[i] = static_cast<float>(
-        weights[i] / sum / static_cast<double>(parts[i].samples));
-    verdict.used.push_back(static_cast<int>(i));
-    verdict.samples += parts[i].samples;
+  if (spec.k < 0) {
+    return InvalidArgument("aggregation k is ", spec.k,
+                           ": it must be at least 0");
   }
+  if (spec.selected < 1) {
+    return InvalidArgument("aggregation selected is ", spec.selected,
+                           ": it must be at least 1");
+  }
+  PACELINE_RETURN_IF_ERROR(CheckAtLeast("alpha", spec.alpha, 0, true));
+  PACELINE_RETURN_IF_ERROR(
+      CheckAtLeast("gamma", spec.gamma, 0, traits->trusts_a_batch));
+  return CheckAtLeast("rho", spec.rho, 0, false);
 }
 
-std::string WhyUsed(const char* does, const char* scores,
-                    const RuleVerdict& verdict) {
-  return absl::StrCat(does, " ", absl::StrJoin(verdict.used, ", "), " of ",
-                      Counted(verdict.scores.size(), "member"), "; ", scores,
-                      " ", absl::StrJoin(verdict.scores, ", "));
-}
+absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
+                                                   int64_t members,
+                                                   int64_t shards) {
+  PACELINE_RETURN_IF_ERROR(CheckRuleNumbers(spec));
+  const RuleTraits& traits = TraitsOf(spec.name);
+  if (members < 1 || shards < 1) {
+    return InvalidArgument("aggregation over ", members, " members in ", shards,
+                           " shards: both must be at least 1");
+  }
+  if (traits.reads_whole_parts && shards > 1) {
+    return InvalidArgument("rule ", spec.name,
+                           " judges whole parts and cannot work on ", shards,
+                           " shards: use shards 1, or ", ShardableRules());
+  }
+  PACELINE_RETURN_IF_ERROR(CheckMembers(traits, spec, members));
 
-std::vector<int> Ascending(absl::Span<const double> values) {
-  std::vector<int> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&values](int a, int b) { return values[a] < values[b]; });
-  return order;
-}
-
-double MedianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  if (values.size() % 2 == 1) return values[middle];
-  return (values[middle - 1] + values[middle]) * 0.5;
-}
-
-void WeightedRule::Combine(absl::Span<const RulePart> parts,
-                           const RuleVerdict& verdict, size_t begin, size_t end,
-                           absl::Span<float> result) const {
-  PACELINE_CHECK(
-      verdict.factors.size() == parts.size() && result.size() == end - begin,
-      "factors=", verdict.factors.size(), " parts=", parts.size(),
-      " result=", result.size(), " range=", end - begin);
-  WeightedSum(parts, verdict.factors, begin, end, result);
-}
-
-absl::StatusOr<RuleVerdict> MeanRule::Decide(
-    absl::Span<const RulePart> parts) const {
-  PACELINE_RETURN_IF_ERROR(CheckParts(parts));
-  RuleVerdict verdict = AllUsed(parts);
-  verdict.factors.assign(parts.size(), 1);
-  verdict.divisor = verdict.samples;
-  verdict.why = absl::StrCat("mean of ", Counted(verdict.samples, "sample"),
-                             " of ", Counted(parts.size(), "member"));
-  return verdict;
-}
-
-std::unique_ptr<Rule> MakeMean(const RuleSpec& /*spec*/,
-                               TrustedLoss* /*loss*/) {
-  return std::make_unique<MeanRule>();
+  std::vector<std::string> warnings;
+  if (!traits.withstands_liars && spec.k > 0) {
+    warnings.push_back(
+        absl::StrCat("rule ", spec.name, " withstands no liar, but k=", spec.k,
+                     " of ", Counted(members, "member"),
+                     " may lie: one is enough to move the result anywhere; use "
+                     "another rule"));
+  } else if (!traits.withstands.Holds(members, spec.k)) {
+    const int64_t most = traits.withstands.MostLiars(members);
+    warnings.push_back(absl::StrCat(
+        "rule ", spec.name, " withstands k=", spec.k, " liars of at least ",
+        MembersNeeded(traits.withstands, spec.k), " members (", traits.source,
+        "), there are ", members, ": ",
+        most >= 0 ? absl::StrCat("use k of at most ", most)
+                  : "it withstands none",
+        ", or more members"));
+  }
+  if (traits.needs_k && spec.k == 0 && members > 1) {
+    warnings.push_back(absl::StrCat("rule ", spec.name,
+                                    " with k=0 averages all ", members,
+                                    " members and withstands no liar: set k"));
+  }
+  if (traits.selects && spec.selected > members - spec.k - 2) {
+    warnings.push_back(absl::StrCat(
+        "rule ", spec.name, " averages selected=", spec.selected,
+        " parts; with k=", spec.k, " of ", Counted(members, "member"),
+        " no more than ", members - spec.k - 2,
+        " are covered (Damaskinos et al. 2019)"));
+  }
+  return warnings;
 }
 
 absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,

@@ -14,7 +14,7 @@
 //   suspicion     n >= 2k + 1              weighted by nearness to the median
 //   zeno          n >= k + 1               the n - k that lower a loss most
 //
-// (rule_traits.h has this table as data.)  Members are named by their place in
+// (AllRules() has this table as data.)  Members are named by their place in
 // id order: parts[i] everywhere.  Ties go to the lower place.
 //
 // Same bytes: the arithmetic is + - * / and sqrt in an order that the source
@@ -35,12 +35,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace paceline {
 
-// A rule and its numbers.  CheckRule (rule_traits.h) checks them.  A field that
+// A rule and its numbers.  CheckRule() checks them.  A field that
 // the rule does not use must hold a legal value too, as the defaults are.
 struct RuleSpec {
   std::string name = "mean";
@@ -98,11 +99,9 @@ class TrustedLoss {
  public:
   virtual ~TrustedLoss() = default;
 
-  // f(x): the mean loss at the present parameters.
-  virtual absl::StatusOr<double> AtPresent() = 0;
-
-  // f(x - step * direction); direction [n] float32.  The parameters are x
-  // again afterwards.  NaN or infinity are legal answers.
+  // f(x - step * direction): the mean loss at these parameters; direction [n]
+  // float32, or empty: f(x).  The parameters are x again afterwards.  NaN or
+  // infinity are legal answers.
   virtual absl::StatusOr<double> After(absl::Span<const float> direction,
                                        double step) = 0;
 };
@@ -117,7 +116,7 @@ class TrustedLoss {
 //   ASSIGN(const RuleVerdict verdict, rule->Decide(parts));
 //   for (each range) rule->Combine(parts, verdict, begin, end, result_range);
 //
-// A rule that does not read whole parts (rule_traits.h) decides by sizes and
+// A rule that does not read whole parts (RuleTraits) decides by sizes and
 // samples alone: then Decide may come before the values have arrived, and
 // Combine as soon as all parts have those of its range.
 class Rule {
@@ -150,5 +149,75 @@ class Rule {
 // zeno without a loss.
 absl::StatusOr<std::unique_ptr<Rule>> MakeRule(const RuleSpec& spec,
                                                TrustedLoss* loss);
+
+// A bound that is linear in k: members >= per_liar * k + beside.
+struct MemberBound {
+  int64_t per_liar = 1;
+  int64_t beside = 1;
+
+  // Divides, since a product with a user's k may overflow int64.
+  bool Holds(int64_t members, int64_t k) const {
+    return k <= MostLiars(members);
+  }
+  int64_t MostLiars(int64_t members) const {
+    return members < beside ? -1 : (members - beside) / per_liar;
+  }
+};
+
+// The properties of a rule, for code that treats rules differently.
+struct RuleTraits {
+  const char* name;
+  std::unique_ptr<Rule> (*make)(const RuleSpec& spec, TrustedLoss* loss);
+  MemberBound computes;    // with fewer members it is an error
+  MemberBound withstands;  // with fewer members it is a warning
+  const char* what_k_does;
+  const char* source;
+
+  bool withstands_liars = true;
+  // With k = 0 it is the mean.
+  bool needs_k = false;
+  // Reads whole parts, and so cannot be sharded.
+  bool reads_whole_parts = false;
+  // Its sum does not depend on samples: it may begin while parts arrive.
+  bool sums_ahead = false;
+  // Averages RuleSpec::selected parts.
+  bool selects = false;
+  // Asks for losses on a batch that the server trusts, and steps by gamma.
+  bool trusts_a_batch = false;
+};
+
+// The table of all rules.  No other code compares a rule's name.
+absl::Span<const RuleTraits> AllRules();
+// Names of all rules, for messages and help.
+std::vector<std::string> RuleNames();
+
+// Null: no rule has this name.
+const RuleTraits* FindRule(const std::string& name);
+// The rule must exist.
+const RuleTraits& TraitsOf(const std::string& name);
+// "mean, median or trimmed-mean": rules that may be sharded.
+std::string ShardableRules();
+
+// Judges a rule before it is used: at submit, with as many members and shards
+// as the job will have; call it with the job's min_parts as well, since a
+// round may close with as few.
+//
+// Returns the assumptions that do not hold, each as a sentence with the numbers
+// and a way out: the rule computes something, but its source promises nothing
+// about it.
+//
+// Errors: InvalidArgument for
+//   - an unknown rule, a negative or non-finite number, alpha or selected
+//     below what the rule needs, zeno without gamma
+//   - k that leaves no part (trimmed-mean: members <= 2k; krum: members <=
+//     k + 2, no neighbour to compare with; suspicion, zeno: members <= k)
+//   - krum that averages more than members - k
+//   - a whole-vector rule (krum, suspicion, zeno) with shards > 1
+absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
+                                                   int64_t members,
+                                                   int64_t shards);
+
+// The part of CheckRule that knows neither members nor shards.
+absl::Status CheckRuleNumbers(const RuleSpec& spec);
 
 }  // namespace paceline

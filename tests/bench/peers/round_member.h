@@ -25,7 +25,7 @@ struct BenchReduction {
 
 // Opens a member's way to the others.
 using OpenTransport =
-    std::function<absl::StatusOr<std::unique_ptr<RoundTransport>>(
+    std::function<absl::StatusOr<std::shared_ptr<RoundTransport>>(
         const MemberId& self, RoundSink* sink)>;
 
 // Thread-compatible.
@@ -54,7 +54,7 @@ class BenchMember final : public RoundObserver {
   std::vector<float> gradient_;
   RoundTurn turn_;
   std::unique_ptr<RoundExchange> exchange_;
-  std::unique_ptr<RoundTransport> transport_;
+  std::shared_ptr<RoundTransport> transport_;
 };
 
 }  // namespace paceline

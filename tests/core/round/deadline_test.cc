@@ -1,8 +1,8 @@
-#include "core/round/deadline.h"
-
 #include <functional>
 #include <vector>
 
+#include "core/round/gossip_member.h"
+#include "core/round/round_roles.h"
 #include "gtest/gtest.h"
 
 namespace paceline {

@@ -1,4 +1,4 @@
-#include "core/round/leveller.h"
+#include "core/round/round_roles.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

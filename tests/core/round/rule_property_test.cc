@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/round/rules/rule.h"
-#include "core/round/rules/rule_traits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/rule_inputs.h"
@@ -24,7 +23,6 @@ constexpr size_t kLength = 2 * 1024 + 387;
 // Lower where a part points up: any pure function of its values will do.
 class SumLoss : public TrustedLoss {
  public:
-  absl::StatusOr<double> AtPresent() override { return 3.0; }
   absl::StatusOr<double> After(absl::Span<const float> direction,
                                double step) override {
     const double sum = std::accumulate(direction.begin(), direction.end(), 0.0);

@@ -194,14 +194,8 @@ class QuadraticLoss : public TrustedLoss {
  public:
   explicit QuadraticLoss(std::vector<double> goal) : goal_(std::move(goal)) {}
 
-  absl::StatusOr<double> AtPresent() override { return At({}, 0); }
   absl::StatusOr<double> After(absl::Span<const float> direction,
                                double step) override {
-    return At(direction, step);
-  }
-
- private:
-  double At(absl::Span<const float> direction, double step) const {
     double sum = 0;
     for (size_t i = 0; i < goal_.size(); ++i) {
       const double x = direction.empty() ? 0 : -step * direction[i];
@@ -210,6 +204,7 @@ class QuadraticLoss : public TrustedLoss {
     return sum / 2;
   }
 
+ private:
   std::vector<double> goal_;
 };
 
@@ -219,8 +214,9 @@ class ListedLoss : public TrustedLoss {
   ListedLoss(double present, std::vector<double> after)
       : present_(present), after_(std::move(after)) {}
 
-  absl::StatusOr<double> AtPresent() override { return present_; }
-  absl::StatusOr<double> After(absl::Span<const float>, double) override {
+  absl::StatusOr<double> After(absl::Span<const float> direction,
+                               double) override {
+    if (direction.empty()) return present_;
     if (at_ == after_.size()) return absl::UnavailableError("batch is gone");
     return after_[at_++];
   }

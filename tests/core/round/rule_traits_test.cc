@@ -1,4 +1,4 @@
-#include "core/round/rules/rule_traits.h"
+#include "core/round/rules/rule.h"
 
 #include <cmath>
 #include <cstdint>

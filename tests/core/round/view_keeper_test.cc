@@ -1,4 +1,4 @@
-#include "core/round/view_keeper.h"
+#include "core/round/view.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -29,7 +29,7 @@ class GroupFactory final : public FakeRunFactory {
  public:
   explicit GroupFactory(MemoryRoundNetwork& network) : network_(network) {}
 
-  absl::StatusOr<std::unique_ptr<RoundTransport>> ConnectGroup(
+  absl::StatusOr<std::shared_ptr<RoundTransport>> ConnectGroup(
       const Fence& fence, const MemberId& self, RoundSink* sink) override {
     const absl::MutexLock lock(&mutex_);
     attempts_.push_back(fence.attempt);

@@ -10,7 +10,7 @@
 #include "tests/support/pieces.h"
 #include "tests/support/pipeline/round_group.h"
 #include "tests/support/status_checks.h"
-#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
 namespace {

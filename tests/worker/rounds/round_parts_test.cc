@@ -10,9 +10,7 @@
 #include "core/round/rules/rule_blocks.h"
 #include "tests/support/pipeline/round_group.h"
 #include "worker/rounds/parts/round_event_log.h"
-#include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_payload.h"
-#include "worker/rounds/parts/round_store.h"
 #include "worker/rounds/parts/round_turn.h"
 #include "worker/rounds/peer_links.h"
 
@@ -455,7 +453,7 @@ TEST(RoundEventLog, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
 class Asker {
  public:
   explicit Asker(LossRequests& requests)
-      : thread_([this, &requests] { loss_ = requests.AtPresent(); }) {}
+      : thread_([this, &requests] { loss_ = requests.After({}, 0); }) {}
 
   absl::StatusOr<double> Loss() {
     thread_.join();
@@ -489,42 +487,30 @@ TEST_F(LossRequestsTest, WaitsForAQuestionThatWasTakenAlthoughTheRunEnds) {
   Asker asker(requests_);
   ASSERT_TRUE(requests_.Take(turns_.Await().value()));
 
-  requests_.End();
-  requests_.SetShut(true);
+  requests_.Shut();
   requests_.Answer(2.0);
 
   EXPECT_EQ(asker.Loss().value(), 2.0);
-}
-
-TEST_F(LossRequestsTest, WithdrawsWhatNobodyTookWhenTheRunEnds) {
-  Asker asker(requests_);
-  const RoundTurn turn = turns_.Await().value();
-
-  requests_.End();
-
-  EXPECT_EQ(asker.Loss().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_FALSE(requests_.Take(turn));
-  EXPECT_EQ(requests_.AtPresent().status().code(),
-            absl::StatusCode::kCancelled);
 }
 
 TEST_F(LossRequestsTest, WithdrawsWhatNobodyTookWhileItIsShut) {
   Asker asker(requests_);
   const RoundTurn turn = turns_.Await().value();
 
-  requests_.SetShut(true);
+  requests_.Shut();
 
   EXPECT_EQ(asker.Loss().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(requests_.AtPresent().status().code(),
+  EXPECT_FALSE(requests_.Take(turn));
+  EXPECT_EQ(requests_.After({}, 0).status().code(),
             absl::StatusCode::kCancelled);
 }
 
 TEST_F(LossRequestsTest, NeverTakesATurnForTheQuestionAfterIt) {
   Asker first(requests_);
   const RoundTurn old = turns_.Await().value();
-  requests_.SetShut(true);
+  requests_.Shut();
   EXPECT_FALSE(first.Loss().ok());
-  requests_.SetShut(false);
+  requests_.Reopen();
   Asker second(requests_);
   const RoundTurn turn = turns_.Await().value();
 

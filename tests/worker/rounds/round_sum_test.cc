@@ -10,7 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/synchronization/notification.h"
 #include "tests/support/pipeline/round_group.h"
-#include "worker/rounds/parts/round_part.h"
+#include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
 namespace {
@@ -20,11 +20,8 @@ constexpr size_t kValues = 1000;
 // No rule of these tests asks.
 class NoLoss final : public TrustedLoss {
  public:
-  absl::StatusOr<double> AtPresent() override {
-    return absl::UnimplementedError("no data here");
-  }
   absl::StatusOr<double> After(absl::Span<const float>, double) override {
-    return AtPresent();
+    return absl::UnimplementedError("no data here");
   }
 };
 

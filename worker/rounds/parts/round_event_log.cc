@@ -7,23 +7,9 @@
 namespace paceline {
 
 const char* SkipReasonName(SkipReason reason) {
-  switch (reason) {
-    case SkipReason::kLate:
-      return "late";
-    case SkipReason::kLost:
-      return "lost";
-    case SkipReason::kNotFinite:
-      return "not-finite";
-    case SkipReason::kHash:
-      return "hash";
-    case SkipReason::kDivision:
-      return "division";
-    case SkipReason::kEmpty:
-      return "empty";
-    case SkipReason::kOutvoted:
-      return "outvoted";
-  }
-  return "unknown";
+  static constexpr const char* kNames[kSkipReasons] = {
+      "late", "lost", "not-finite", "hash", "division", "empty", "outvoted"};
+  return kNames[static_cast<size_t>(reason)];
 }
 
 void AddSkip(const MemberId& member, SkipReason reason,
@@ -75,9 +61,8 @@ void RoundEventLog::OnOffer(const MemberId& from, const PartOffer& offer,
 }
 
 bool RoundEventLog::IsUsed(const MemberId& member, const ShardResult& shard) {
-  return std::any_of(
-      shard.contributors.begin(), shard.contributors.end(),
-      [&member](const Contributor& each) { return each.member == member; });
+  return std::ranges::count(shard.contributors, member, &Contributor::member) >
+         0;
 }
 
 std::optional<SkipReason> RoundEventLog::ReasonFor(
@@ -94,8 +79,8 @@ std::optional<SkipReason> RoundEventLog::ReasonFor(
   if (offer.samples == 0) {
     return offer.not_finite ? SkipReason::kNotFinite : SkipReason::kEmpty;
   }
-  const bool other_division = std::any_of(
-      offers_.begin(), offers_.end(), [&offer = offer](const auto& each) {
+  const bool other_division =
+      std::ranges::any_of(offers_, [&offer = offer](const auto& each) {
         return each.second.first.samples > 0 &&
                each.second.first.division != offer.division;
       });
@@ -122,9 +107,9 @@ void RoundEventLog::AddSkips(const RoundResult& result, const View& view,
   }
   for (const MemberId& member : lost_) {
     // It may have been lost only after the sum with its part was held.
-    const bool used = std::all_of(
-        result.shards.begin(), result.shards.end(),
-        [&member](const ShardResult& shard) { return IsUsed(member, shard); });
+    const bool used = std::ranges::all_of(
+        result.shards,
+        [&](const ShardResult& shard) { return IsUsed(member, shard); });
     if (!used) add(member, SkipReason::kLost);
   }
   if (result.is_void()) return;

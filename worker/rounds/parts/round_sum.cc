@@ -68,13 +68,19 @@ void RoundSum::AddPart(int64_t step, int shard, const MemberId& member,
   if (ahead != nullptr) Join(ahead, member, std::move(part));
 }
 
-std::shared_ptr<RoundPayload> RoundSum::FindPart(int64_t step, int shard,
-                                                 const MemberId& member) const {
+std::shared_ptr<RoundSum::Part> RoundSum::Find(int64_t step, int shard,
+                                               const MemberId& member) const {
   const absl::MutexLock lock(&mutex_);
   const auto entry = shards_.find({step, shard});
   if (entry == shards_.end()) return nullptr;
   const auto part = entry->second.parts.find(member);
-  return part == entry->second.parts.end() ? nullptr : part->second->payload;
+  return part == entry->second.parts.end() ? nullptr : part->second;
+}
+
+std::shared_ptr<RoundPayload> RoundSum::FindPart(int64_t step, int shard,
+                                                 const MemberId& member) const {
+  const std::shared_ptr<Part> part = Find(step, shard, member);
+  return part == nullptr ? nullptr : part->payload;
 }
 
 void RoundSum::Expect(int64_t step, int shard, std::vector<MemberId> members) {
@@ -100,8 +106,7 @@ void RoundSum::Join(const std::shared_ptr<Ahead>& ahead, const MemberId& member,
   const std::shared_ptr<RoundPayload> payload = part->payload;
   {
     const absl::MutexLock lock(&mutex_);
-    const bool counted = std::find(ahead->members.begin(), ahead->members.end(),
-                                   member) != ahead->members.end();
+    const bool counted = std::ranges::count(ahead->members, member) > 0;
     // AddPart() and Expect() may both join the same part.
     if (!counted || !ahead->parts.emplace(member, std::move(part)).second) {
       return;
@@ -164,16 +169,12 @@ void RoundSum::LookAt(Part& part, int chunk) {
 }
 
 bool RoundSum::IsFinite(absl::Span<const uint8_t> bytes) {
-  absl::Span<const float> values;
-  if (shape_.codec() == Codec::kRaw) {
-    values = AsFloats(bytes);
-  } else {
-    scratch_.resize(
-        std::max(scratch_.size(), bytes.size() / shape_.value_bytes()));
-    const absl::Span<float> decoded =
-        absl::MakeSpan(scratch_.data(), bytes.size() / shape_.value_bytes());
-    DecodeValues(shape_.codec(), bytes, decoded);
-    values = decoded;
+  absl::Span<const float> values = AsFloats(bytes);
+  if (shape_.codec() != Codec::kRaw) {
+    const size_t count = bytes.size() / shape_.value_bytes();
+    scratch_.resize(std::max(scratch_.size(), count));
+    values = absl::MakeSpan(scratch_.data(), count);
+    DecodeValues(shape_.codec(), bytes, absl::MakeSpan(scratch_.data(), count));
   }
   return FindNonFinite(values) == values.size();
 }
@@ -187,17 +188,11 @@ bool RoundSum::LookAt(Part& part) {
 
 void RoundSum::DoCheck(const RoundMessage& message) {
   const auto& offer = std::get<PartOffer>(message.body);
-  std::shared_ptr<Part> part;
-  {
-    const absl::MutexLock lock(&mutex_);
-    const auto shard = shards_.find({offer.step, offer.shard});
-    if (shard == shards_.end()) return;
-    const auto found = shard->second.parts.find(message.from);
-    if (found == shard->second.parts.end()) return;
-    part = found->second;
-  }
-  // The part was dropped, and is coming again with a new offer.
-  if (!part->payload->complete()) return;
+  const std::shared_ptr<Part> part =
+      Find(offer.step, offer.shard, message.from);
+  // Without its bytes: the part was dropped, and is coming again with a new
+  // offer.
+  if (part == nullptr || !part->payload->complete()) return;
   PartCheck check = PartCheck::kFine;
   if (part->payload->hash() != offer.hash) {
     check = PartCheck::kWrongHash;
@@ -251,15 +246,8 @@ std::vector<RulePart> RoundSum::WholeParts(
 absl::Status RoundSum::TakeParts(const SumRequest& request,
                                  Combination& combination) {
   for (const Contributor& contributor : request.contributors) {
-    std::shared_ptr<Part> part;
-    {
-      const absl::MutexLock lock(&mutex_);
-      const auto shard = shards_.find({request.step, request.shard});
-      if (shard != shards_.end()) {
-        const auto found = shard->second.parts.find(contributor.member);
-        if (found != shard->second.parts.end()) part = found->second;
-      }
-    }
+    std::shared_ptr<Part> part =
+        Find(request.step, request.shard, contributor.member);
     if (part == nullptr || !part->payload->complete()) {
       return Internal("the part of worker ", contributor.member.worker.value,
                       " is not here");

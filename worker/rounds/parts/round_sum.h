@@ -20,8 +20,6 @@
 #include "core/os/thread.h"
 #include "core/round/round_member.h"
 #include "core/round/rules/rule.h"
-#include "core/round/rules/rule_traits.h"
-#include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
@@ -131,6 +129,9 @@ class RoundSum {
   bool reads_whole_parts() const {
     return TraitsOf(options_.rule.name).reads_whole_parts;
   }
+  // Null: it is not here.
+  std::shared_ptr<Part> Find(int64_t step, int shard,
+                             const MemberId& member) const;
   void Join(const std::shared_ptr<Ahead>& ahead, const MemberId& member,
             std::shared_ptr<Part> part);
   void OnChunk(const std::weak_ptr<Ahead>& ahead, int chunk);

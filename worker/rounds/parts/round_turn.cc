@@ -117,9 +117,7 @@ int64_t RoundTurns::turn() const {
 std::optional<RoundTurn> RoundTurns::TryTakeOffer() {
   const SteadyLock lock(&mutex_);
   const auto found =
-      std::find_if(turns_.begin(), turns_.end(), [](const RoundTurn& turn) {
-        return turn.kind == RoundTurn::Kind::kOffer;
-      });
+      std::ranges::find(turns_, RoundTurn::Kind::kOffer, &RoundTurn::kind);
   if (found == turns_.end()) return {};
   RoundTurn turn = std::move(*found);
   turns_.erase(found);
@@ -129,19 +127,15 @@ std::optional<RoundTurn> RoundTurns::TryTakeOffer() {
 bool RoundTurns::IsOver(int64_t step) const {
   const SteadyLock lock(&mutex_);
   return !end_.ok() || state_.next > step ||
-         std::any_of(turns_.begin(), turns_.end(),
-                     [step](const RoundTurn& turn) {
-                       return turn.kind == RoundTurn::Kind::kRestore ||
-                              (turn.kind == RoundTurn::Kind::kApply &&
-                               turn.step >= step);
-                     });
+         std::ranges::any_of(turns_, [step](const RoundTurn& turn) {
+           return turn.kind == RoundTurn::Kind::kRestore ||
+                  (turn.kind == RoundTurn::Kind::kApply && turn.step >= step);
+         });
 }
 
 int64_t RoundTurns::results() const {
   const SteadyLock lock(&mutex_);
-  return std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) {
-    return turn.kind == RoundTurn::Kind::kApply;
-  });
+  return std::ranges::count(turns_, RoundTurn::Kind::kApply, &RoundTurn::kind);
 }
 
 void RoundTurns::OnPart(int64_t step) {
@@ -150,11 +144,11 @@ void RoundTurns::OnPart(int64_t step) {
 }
 
 bool LossRequests::IsSettled() const {
-  return answer_.has_value() || (!taken_ && (ended_ || shut_));
+  return answer_.has_value() || (!taken_ && shut_ > 0);
 }
 
-absl::StatusOr<double> LossRequests::Ask(absl::Span<const float> direction,
-                                         double step) {
+absl::StatusOr<double> LossRequests::After(absl::Span<const float> direction,
+                                           double step) {
   const absl::Status over =
       Cancelled("the round for which the loss was asked is over");
   RoundTurn turn;
@@ -163,7 +157,7 @@ absl::StatusOr<double> LossRequests::Ask(absl::Span<const float> direction,
   turn.loss_step = step;
   {
     const absl::MutexLock lock(&mutex_);
-    if (ended_ || shut_) return over;
+    if (shut_ > 0) return over;
     turn.question = open_ = ++last_;
     taken_ = false;
     answer_.reset();
@@ -186,16 +180,6 @@ bool LossRequests::Take(const RoundTurn& turn) {
 void LossRequests::Answer(absl::StatusOr<double> loss) {
   const absl::MutexLock lock(&mutex_);
   answer_ = std::move(loss);
-}
-
-void LossRequests::SetShut(bool shut) {
-  const absl::MutexLock lock(&mutex_);
-  shut_ = shut;
-}
-
-void LossRequests::End() {
-  const absl::MutexLock lock(&mutex_);
-  ended_ = true;
 }
 
 }  // namespace paceline

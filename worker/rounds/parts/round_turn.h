@@ -19,7 +19,6 @@
 #include "core/round/rules/rule.h"
 #include "core/round/view.h"
 #include "worker/pipeline/piece_store.h"
-#include "worker/rounds/parts/round_part.h"
 #include "worker/rounds/parts/round_payload.h"
 
 namespace paceline {
@@ -143,29 +142,28 @@ class LossRequests final : public TrustedLoss {
   // turns outlives this.
   explicit LossRequests(RoundTurns& turns) : turns_(turns) {}
 
-  // Wait for the answer.  Errors: the answer's; Cancelled: the compute thread
+  // Waits for the answer.  Errors: the answer's; Cancelled: the compute thread
   // did not take the question, and will not.
-  absl::StatusOr<double> AtPresent() override { return Ask({}, 0); }
   absl::StatusOr<double> After(absl::Span<const float> direction,
-                               double step) override {
-    return Ask(direction, step);
-  }
+                               double step) override;
 
   // The compute thread has a kLoss turn.  True: it answers now.  False: the
   // question was withdrawn, and what it points to may be gone.
   bool Take(const RoundTurn& turn);
   void Answer(absl::StatusOr<double> loss);
 
-  // While shut, questions that were not taken are withdrawn, and new ones
-  // refused: the compute thread waits for memory that the asking thread still
-  // reads.
-  void SetShut(bool shut);
-  // Shuts it for good, from any thread.
-  void End();
+  // From a Shut() to its Reopen(), questions that were not taken are withdrawn,
+  // and new ones refused: the compute thread waits for memory that the asking
+  // thread still reads.  Any thread ends the requests by a Shut() alone.
+  void Shut() { Add(1); }
+  void Reopen() { Add(-1); }
 
  private:
-  absl::StatusOr<double> Ask(absl::Span<const float> direction, double step);
   bool IsSettled() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Add(int shut) {
+    const absl::MutexLock lock(&mutex_);
+    shut_ += shut;
+  }
 
   RoundTurns& turns_;
 
@@ -174,8 +172,7 @@ class LossRequests final : public TrustedLoss {
   int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none is
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::StatusOr<double>> answer_ ABSL_GUARDED_BY(mutex_);
-  bool shut_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  int shut_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: open
 };
 
 }  // namespace paceline

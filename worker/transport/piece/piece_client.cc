@@ -257,12 +257,6 @@ void PieceClient::Shutdown() {
   channels_.AwaitCalls();
 }
 
-std::shared_ptr<PieceCall> PieceClient::Call(PieceAsk ask) {
-  auto call = std::make_shared<PieceCall>(std::move(ask), channels_, timers_);
-  call->Start();
-  return call;
-}
-
 // --- Following ---------------------------------------------------------------
 
 struct PieceClient::Following {
@@ -499,20 +493,20 @@ void PieceClient::AskMore(const PieceWant& want, Instant now,
                                         : absl::StrCat("worker ", holder.value),
                                     ": ", status.message()));
     };
-    std::shared_ptr<PieceCall> call = Call(std::move(ask));
+    const auto call =
+        std::make_shared<PieceCall>(std::move(ask), channels_, timers_);
+    call->Start();
     SteadyLock lock(&g.mutex);
-    g.asked[number].call = std::move(call);
+    g.asked[number].call = call;
   }
 }
 
 absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
     const PieceWant& wanted, const CancelToken& cancel) {
   PieceWant want = wanted;
-  std::sort(want.sources.begin(), want.sources.end(),
-            [](const PieceSource& a, const PieceSource& b) {
-              return std::tie(a.holder, a.layers.first) <
-                     std::tie(b.holder, b.layers.first);
-            });
+  std::ranges::sort(want.sources, {}, [](const PieceSource& source) {
+    return std::tie(source.holder, source.layers.first);
+  });
   const auto gathering = std::make_shared<Gathering>();
   Gathering& g = *gathering;
   {
@@ -536,8 +530,8 @@ absl::StatusOr<std::vector<PiecePtr>> PieceClient::Gather(
     AskMore(want, SteadyNow(), gathering);
     SteadyLock lock(&g.mutex);
     const bool goes_on =
-        g.changed || std::any_of(g.asked.begin(), g.asked.end(),
-                                 [](const auto& asked) { return !asked.over; });
+        g.changed ||
+        std::ranges::count(g.asked, false, &Gathering::Asked::over) > 0;
     if (!goes_on) {
       const auto missing =
           std::find_if(want.bytes.begin(), want.bytes.end(),

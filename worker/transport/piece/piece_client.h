@@ -79,7 +79,6 @@ class PieceClient final : public PieceExchange {
   struct Following;
   struct Gathering;
 
-  std::shared_ptr<PieceCall> Call(PieceAsk ask);
   void Connect(const std::shared_ptr<Following>& following);
   void OnFollowed(const std::shared_ptr<Following>& following, PiecePtr piece);
   // Logs it once, until a piece is taken.

@@ -22,7 +22,7 @@ namespace paceline {
 namespace {
 
 // A frame waits for at most one chunk: 2 ms at 1 Gbit/s.
-constexpr size_t kChunkBytes = 256 << 10;
+constexpr size_t kPieceChunkBytes = 256 << 10;
 // Interval in which a stream checks whether frames wait, and its longest wait
 // for them: pieces always get 10 MiB/s.
 constexpr absl::Duration kFollowPoll = absl::Milliseconds(1);
@@ -100,7 +100,7 @@ class PieceServer::Stream final
       return LookLaterLocked();
     }
     written_ = now;
-    const size_t bytes = std::min(kChunkBytes, piece_->size - offset_);
+    const size_t bytes = std::min(kPieceChunkBytes, piece_->size - offset_);
     chunk_ = EncodeChunk(piece_, offset_, bytes);
     offset_ += bytes;
     if (offset_ == piece_->size) piece_ = nullptr;

@@ -29,10 +29,7 @@ void RoundQueue::OnReady(const PayloadKey& key, Ticket ticket, int chunk) {
 }
 
 void RoundQueue::Add(std::deque<std::string>* messages, std::string message) {
-  if (std::find(messages->begin(), messages->end(), message) !=
-      messages->end()) {
-    return;
-  }
+  if (std::ranges::count(*messages, message) > 0) return;
   messages->push_back(std::move(message));
   if (messages->size() > kMostMessages) messages->pop_front();
 }

@@ -18,23 +18,19 @@ class RoundPlane : public PlaneOwner {
   explicit RoundPlane(const PlaneOptions& options = {});
 
   // Opens the fence of a round group; at most one is open at a time.  It has no
-  // peers before SetPeers().  Closing or dropping the transport ends the fence.
-  // `sink` outlives the fence.
+  // peers before SetPeers().  Closing or dropping the transport, which the
+  // plane shares until then, ends the fence. `sink` outlives the fence.
   //
   // Errors:
   //   Aborted             the fence is not above all that were open before
   //   FailedPrecondition  another group is open
   //   Cancelled           after Shutdown()
-  absl::StatusOr<std::unique_ptr<RoundTransport>> Open(const Fence& fence,
+  absl::StatusOr<std::shared_ptr<RoundTransport>> Open(const Fence& fence,
                                                        const MemberId& self,
                                                        RoundSink* sink);
 
  private:
   class State;
-  class Service;
-
-  explicit RoundPlane(std::shared_ptr<State> state);
-  State& state();
 };
 
 }  // namespace paceline

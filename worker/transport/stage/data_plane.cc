@@ -19,47 +19,42 @@
 namespace paceline {
 namespace {
 
-// A report that waits for its verdict.  Thread-safe; the first answer counts.
-// Shared by the reactor and the step gate, since either may end last.
-class WaitingReport {
+// The call of a report that waits for its verdict.  Thread-safe; the first
+// answer counts.  Shared by gRPC, until OnDone(), and the step gate.
+class ReportReactor final : public grpc::ServerUnaryReactor {
  public:
-  WaitingReport(grpc::ServerUnaryReactor* reactor, v1::StepVerdict* response)
-      : reactor_(reactor), response_(response) {}
+  explicit ReportReactor(v1::StepVerdict* response) : response_(response) {}
 
   void Answer(const absl::StatusOr<StepVerdict>& verdict) {
     absl::MutexLock lock(&mutex_);
-    if (reactor_ == nullptr) return;
+    // Once answered, the response belongs to gRPC.
+    if (std::exchange(answered_, true)) return;
     if (verdict.ok()) *response_ = ToProto(*verdict);
-    std::exchange(reactor_, nullptr)->Finish(ToGrpc(verdict.status()));
+    Finish(ToGrpc(verdict.status()));
   }
+  // gRPC begins to use this object.
+  void Keep(std::shared_ptr<ReportReactor> self) { self_ = std::move(self); }
 
  private:
-  absl::Mutex mutex_;
-  // Null once answered: then it belongs to gRPC.
-  grpc::ServerUnaryReactor* reactor_ ABSL_GUARDED_BY(mutex_);
+  void OnCancel() override { Answer(Cancelled("the stage has left")); }
+  void OnDone() override { self_ = nullptr; }
+
+  std::shared_ptr<ReportReactor> self_;
   v1::StepVerdict* const response_;
+
+  absl::Mutex mutex_;
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-class ReportReactor final : public grpc::ServerUnaryReactor {
- public:
-  explicit ReportReactor(v1::StepVerdict* response)
-      : waiting_(std::make_shared<WaitingReport>(this, response)) {}
-
-  const std::shared_ptr<WaitingReport>& waiting() const { return waiting_; }
-
- private:
-  void OnCancel() override {
-    waiting_->Answer(Cancelled("the stage has left"));
-  }
-  void OnDone() override { delete this; }
-
-  const std::shared_ptr<WaitingReport> waiting_;
-};
+using StageService = v1::Stage::WithRawCallbackMethod_Exchange<
+    v1::Stage::WithRawCallbackMethod_Pieces<
+        v1::Stage::WithCallbackMethod_ReportStep<
+            v1::Stage::WithCallbackMethod_Probe<v1::Stage::Service>>>>;
 
 }  // namespace
 
 // The data plane between runs, and the open run.  Thread-safe.
-class DataPlane::State final : public Plane {
+class DataPlane::State final : public Plane, public StageService {
  public:
   explicit State(const PlaneOptions& options)
       : Plane(options, {"data-plane", InboundStream::kSmallBytes,
@@ -71,16 +66,42 @@ class DataPlane::State final : public Plane {
     pieces_->Start();
   }
 
-  PieceServer& pieces() { return *pieces_; }
-
   // As DataPlane.
   absl::StatusOr<RunConnections> Open(const RunWiring& wiring);
   absl::Status OpenGate(const Fence& fence, const GateOptions& gate);
 
+  // StageService.
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
+      grpc::CallbackServerContext* context) override {
+    return Accept(context->peer());
+  }
+  grpc::ServerUnaryReactor* ReportStep(grpc::CallbackServerContext* context,
+                                       const v1::StepReport* request,
+                                       v1::StepVerdict* response) override {
+    Listener::OnMessage(context->peer(),
+                        static_cast<int64_t>(request->ByteSizeLong()));
+    const auto reactor = std::make_shared<ReportReactor>(response);
+    reactor->Keep(reactor);
+    Report(*request, [reactor](const absl::StatusOr<StepVerdict>& verdict) {
+      reactor->Answer(verdict);
+    });
+    return reactor.get();
+  }
+  grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* Probe(
+      grpc::CallbackServerContext* context) override {
+    return AnswerProbe(*context, strangers());
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pieces(
+      grpc::CallbackServerContext* context,
+      const grpc::ByteBuffer* request) override {
+    return pieces_->Accept(context->peer(), *request);
+  }
+  grpc::Service& service() override { return *this; }
+
+ private:
   // Takes a received report.  Errors: as Stage.ReportStep.
   void Report(const v1::StepReport& report, SharedStepGate::Answer answer);
 
- private:
   // Plane.
   absl::StatusOr<FrameLayout> Parse(
       absl::Span<const ByteSpan> message) override {
@@ -196,53 +217,8 @@ void DataPlane::State::Report(const v1::StepReport& report,
 
 // --- The front --------------------------------------------------------------
 
-class DataPlane::Service final
-    : public v1::Stage::WithRawCallbackMethod_Exchange<
-          v1::Stage::WithRawCallbackMethod_Pieces<
-              v1::Stage::WithCallbackMethod_ReportStep<
-                  v1::Stage::WithCallbackMethod_Probe<v1::Stage::Service>>>> {
- public:
-  // `state` outlives this.
-  explicit Service(State& state) : state_(state) {}
-
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
-      grpc::CallbackServerContext* context) override {
-    return state_.Accept(context->peer());
-  }
-
-  grpc::ServerUnaryReactor* ReportStep(grpc::CallbackServerContext* context,
-                                       const v1::StepReport* request,
-                                       v1::StepVerdict* response) override {
-    Listener::OnMessage(context->peer(),
-                        static_cast<int64_t>(request->ByteSizeLong()));
-    auto* reactor = new ReportReactor(response);
-    const auto waiting = reactor->waiting();
-    state_.Report(*request, [waiting](const absl::StatusOr<StepVerdict>& v) {
-      waiting->Answer(v);
-    });
-    return reactor;
-  }
-
-  grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* Probe(
-      grpc::CallbackServerContext* context) override {
-    return AnswerProbe(*context, state_.strangers());
-  }
-
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pieces(
-      grpc::CallbackServerContext* context,
-      const grpc::ByteBuffer* request) override {
-    return state_.pieces().Accept(context->peer(), *request);
-  }
-
- private:
-  State& state_;
-};
-
 DataPlane::DataPlane(const PlaneOptions& options)
-    : DataPlane(std::make_shared<State>(options)) {}
-
-DataPlane::DataPlane(std::shared_ptr<State> state)
-    : PlaneOwner(state, std::make_unique<Service>(*state)) {}
+    : PlaneOwner(std::make_shared<State>(options)) {}
 
 DataPlane::State& DataPlane::state() { return static_cast<State&>(*plane_); }
 

@@ -43,9 +43,7 @@ class DataPlane : public PlaneOwner {
 
  private:
   class State;
-  class Service;
 
-  explicit DataPlane(std::shared_ptr<State> state);
   State& state();
 };
 

@@ -28,10 +28,8 @@ absl::Status CheckReplicas(const RunWiring& wiring) {
   for (const StageWiring& stage : wiring.stages) {
     const auto replicas = static_cast<int>(stage.replicas.size());
     PACELINE_RETURN_IF_ERROR(CheckTurns(stage.route.turns(), replicas));
-    const auto own = std::count_if(stage.replicas.begin(), stage.replicas.end(),
-                                   [&](const WorkerAddress& replica) {
-                                     return replica.worker == wiring.self;
-                                   });
+    const auto own =
+        std::ranges::count(stage.replicas, wiring.self, &WorkerAddress::worker);
     if (own == 0) continue;
     held += static_cast<int>(own);
     shared = shared || replicas > 1;
@@ -392,9 +390,8 @@ void RunState::OnBurstEnd() {
 }
 
 bool RunState::IsSending() const {
-  return std::any_of(outbound_.begin(), outbound_.end(), [](const auto& entry) {
-    return entry.second->IsSending();
-  });
+  return std::ranges::any_of(
+      outbound_, [](const auto& entry) { return entry.second->IsSending(); });
 }
 
 // Under the lock, so that frames reach the mailbox in the order of the ledger,

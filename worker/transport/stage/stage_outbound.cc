@@ -167,8 +167,8 @@ OutboundStream::Next StageOutbound::TakeChunkLocked() {
 }
 
 bool StageOutbound::FrameReadyLocked() const {
-  return std::any_of(windows_.begin(), windows_.end(),
-                     [](const auto& entry) { return entry.second.ready(); });
+  return std::ranges::any_of(
+      windows_, [](const auto& entry) { return entry.second.ready(); });
 }
 
 bool StageOutbound::IsSending() const {
@@ -177,14 +177,14 @@ bool StageOutbound::IsSending() const {
 }
 
 bool StageOutbound::EverythingSentLocked() const {
-  return std::all_of(windows_.begin(), windows_.end(), [](const auto& entry) {
+  return std::ranges::all_of(windows_, [](const auto& entry) {
     return entry.second.kept() == 0 || entry.second.all_sent();
   });
 }
 
 bool StageOutbound::HasRestLocked() const {
-  return std::any_of(windows_.begin(), windows_.end(),
-                     [](const auto& entry) { return entry.second.kept() > 0; });
+  return std::ranges::any_of(
+      windows_, [](const auto& entry) { return entry.second.kept() > 0; });
 }
 
 void StageOutbound::OnMessage(grpc::ByteBuffer& message) {

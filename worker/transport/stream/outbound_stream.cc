@@ -168,19 +168,18 @@ void OutboundStream::Pump() {
   call->Write(*std::move(next));
 }
 
-bool OutboundStream::EndWriteLocked(bool ok) {
-  const bool last = writes_ == Writes::kLast;
-  writes_ = last ? Writes::kOver : ok ? Writes::kFree : Writes::kFailed;
-  return last;
-}
-
 void OutboundStream::OnWritten(bool ok) {
-  Call* unused = nullptr;
+  Call* unused = nullptr;  // its hold is dropped without the lock
   {
     absl::MutexLock lock(&mutex_);
     call_->ReleaseWritten();
     OnWrittenLocked();
-    if (EndWriteLocked(ok)) unused = call_;
+    if (writes_ == Writes::kLast) {
+      unused = call_;
+      writes_ = Writes::kOver;
+    } else {
+      writes_ = ok ? Writes::kFree : Writes::kFailed;
+    }
   }
   if (unused != nullptr) return unused->RemoveHold();
   Pump();

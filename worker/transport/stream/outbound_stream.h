@@ -128,8 +128,6 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
 
   void Connect();
   void StopDraining();
-  // True: the caller must drop the hold, without the lock.
-  bool EndWriteLocked(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnWritten(bool ok);
   void OnReadEnded();
   void OnCallDone(const absl::Status& status);

@@ -46,6 +46,10 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   // peer: gRPC's name of the other side.
   InboundStream* Accept(const std::string& peer);
   void EndStreams(const absl::Status& why);
+  // Ends the fence of the run, if it is the open one.
+  void CloseRun(const PlaneRun& run);
+  // The gRPC service that brings the streams.
+  virtual grpc::Service& service() = 0;
   // Ends the open run, all streams and the thread.  Safe to repeat.
   void Shutdown();
 
@@ -73,8 +77,6 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   //   FailedPrecondition  another fence is open
   //   Aborted             the fence is not above all that were open before
   absl::Status OpenRun(const Fence& fence, std::shared_ptr<PlaneRun> run);
-  // Ends the fence of the run, if it is the open one.
-  void CloseRun(const PlaneRun& run);
   std::shared_ptr<PlaneRun> open_run();
   // Decides about a message of `fence`; returns the run that takes it.
   std::pair<FenceVerdict, std::shared_ptr<PlaneRun>> Decide(const Fence& fence);
@@ -83,10 +85,12 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   // Reads the header of a frame that this process may take.
   virtual absl::StatusOr<FrameLayout> Parse(
       absl::Span<const ByteSpan> message) = 0;
-  // As FrameBytes().
+  // As FrameBytes().  The default: a frame is one message.
   virtual absl::StatusOr<int64_t> FrameBytesOf(
-      const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) = 0;
+      const std::shared_ptr<InboundStream>& /*stream*/,
+      absl::Span<const ByteSpan> /*message*/) {
+    return kMaxChunkBytes;
+  }
   // Called by Shutdown(): ends the run, if one is open.
   virtual void EndRun(std::shared_ptr<PlaneRun> run,
                       const absl::Status& why) = 0;
@@ -108,13 +112,13 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   std::set<std::shared_ptr<InboundStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The owner of a plane and of its gRPC service.  Thread-safe.
+// The owner of a plane, which is its own gRPC service.  Thread-safe.
 class PlaneOwner {
  public:
   ~PlaneOwner() { Shutdown(); }
 
   // For StartServer(); valid as long as this.
-  grpc::Service* service() { return service_.get(); }
+  grpc::Service* service() { return &plane_->service(); }
 
   PlaneStats stats() const { return plane_->stats(); }
 
@@ -128,13 +132,11 @@ class PlaneOwner {
   }
 
  protected:
-  PlaneOwner(std::shared_ptr<Plane> plane,
-             std::unique_ptr<grpc::Service> service)
-      : plane_(std::move(plane)), service_(std::move(service)) {}
+  explicit PlaneOwner(std::shared_ptr<Plane> plane)
+      : plane_(std::move(plane)) {}
 
   // Shared with runs, streams and calls, which may end later than this.
   const std::shared_ptr<Plane> plane_;
-  const std::unique_ptr<grpc::Service> service_;
 };
 
 }  // namespace paceline

@@ -15,7 +15,7 @@
 #include "core/cluster/eviction.h"
 #include "core/job/spec/job_spec.h"
 #include "core/round/round_member.h"
-#include "core/round/view_keeper.h"
+#include "core/round/view.h"
 #include "tests/core/round/world/world.h"
 #include "tests/core/world/kernel.h"
 #include "tests/core/world/network.h"
