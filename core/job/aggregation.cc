@@ -12,8 +12,8 @@
 #include "core/base/text.h"
 #include "core/job/job_keys.h"
 #include "core/model/description.h"
-#include "core/round/rules/rule_blocks.h"
 #include "core/round/rules/rule.h"
+#include "core/round/rules/rule_blocks.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {

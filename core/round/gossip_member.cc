@@ -85,11 +85,6 @@ RoundMessage GossipMember::Message(Body body) const {
   return message;
 }
 
-void GossipMember::Reply(const MemberId& to, const ParameterOffer& offer,
-                         Verdict verdict, const Call& call) const {
-  Send(to, ParameterAnswer{offer.step, offer.hash, verdict}, call);
-}
-
 void GossipMember::Offer(const Call& call) {
   exchange_->repeated = call.now;
   Send(exchange_->partner, ParameterOffer{exchange_->step, exchange_->hash},
@@ -97,10 +92,6 @@ void GossipMember::Offer(const Call& call) {
 }
 
 // --- The group --------------------------------------------------------------
-
-bool GossipMember::is_member() const {
-  return view_.has_value() && Contains(*view_, self_);
-}
 
 void GossipMember::OnView(const View& view, Instant now,
                           GossipActions& actions) {
@@ -309,10 +300,6 @@ absl::Duration GossipMember::PatienceWith(const MemberId& partner) const {
   const auto known = waits_.find(partner);
   return known == waits_.end() ? options_.partner_wait.ceiling
                                : known->second.Get();
-}
-
-void GossipMember::Learn(const MemberId& partner, absl::Duration wait) {
-  waits_.try_emplace(partner, options_.partner_wait).first->second.Add(wait);
 }
 
 absl::Duration GossipMember::longest_wait() const {

@@ -155,7 +155,10 @@ class GossipMember {
   const std::optional<View>& view() const { return view_; }
   int64_t next() const { return next_; }  // steps that are over
   bool has_state() const { return has_state_; }
-  bool is_member() const;  // of the present view
+  // Whether the present view has it.
+  bool is_member() const {
+    return view_.has_value() && Contains(*view_, self_);
+  }
   // Whether its parameters of step next() are awaited.
   bool needs_part() const {
     return is_member() && has_state_ && !exchange_.has_value();
@@ -200,7 +203,9 @@ class GossipMember {
     call.actions.push_back(SendMessage{to, Message(std::move(body))});
   }
   void Reply(const MemberId& to, const ParameterOffer& offer, Verdict verdict,
-             const Call& call) const;
+             const Call& call) const {
+    Send(to, ParameterAnswer{offer.step, offer.hash, verdict}, call);
+  }
   void Offer(const Call& call);
   void OnOffer(const MemberId& from, const ParameterOffer& offer, Verdict bytes,
                const Call& call);
@@ -217,7 +222,9 @@ class GossipMember {
   void TryAverage(const Call& call);
   void End(GossipOutcome outcome, const Call& call);
   absl::Duration PatienceWith(const MemberId& partner) const;
-  void Learn(const MemberId& partner, absl::Duration wait);
+  void Learn(const MemberId& partner, absl::Duration wait) {
+    waits_.try_emplace(partner, options_.partner_wait).first->second.Add(wait);
+  }
 
   const GossipOptions options_;
   const MemberId self_;

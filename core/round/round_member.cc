@@ -80,11 +80,6 @@ void RoundMember::OnView(const View& view, Instant now, RoundActions& actions) {
   Send(view.leveller, OwnAnswer(), {now, actions});
 }
 
-void RoundMember::OnMessage(const RoundMessage& message, Instant now,
-                            RoundActions& actions) {
-  if (message.from != self_) Handle(message, {now, actions});
-}
-
 bool RoundMember::MayTake(const RoundMessage& message) const {
   if (message.attempt != options_.attempt) return false;
   // A member takes no result of a view later than its own: it adopts that view
@@ -125,10 +120,6 @@ void RoundMember::TakeProof(int64_t committed_through, uint64_t committed_hash,
   }
 }
 
-bool RoundMember::Holds(int64_t step, uint64_t hash) const {
-  return held_.has_value() && held_->step == step && held_->hash() == hash;
-}
-
 void RoundMember::OnPart(const std::vector<PartOffer>& shards, Instant now,
                          RoundActions& actions) {
   if (shards.empty() || shards.front().step != next_ || !part_.empty()) return;
@@ -162,7 +153,12 @@ void RoundMember::OnTick(Instant now, RoundActions& actions) {
   if (now < RepeatsAt()) return;
   repeated_ = now;
   Repeat({now, actions});
-  SuspectSilent({now, actions});
+  if (now - progress_ < options_.lease) return;
+  for (const MemberId& member : Owing()) {
+    if (member != self_ && suspected_.insert(member).second) {
+      actions.push_back(Suspect{member});
+    }
+  }
 }
 
 // Repeats less often in a long round: the others still work then, and every
@@ -188,10 +184,6 @@ std::optional<Instant> RoundMember::DueAt() const {
     if (due.has_value() && (!first.has_value() || *due < *first)) first = due;
   }
   return first;
-}
-
-bool RoundMember::needs_part() const {
-  return phase_ != Phase::kListening && is_counted() && part_.empty();
 }
 
 bool RoundMember::is_counted() const {
@@ -231,10 +223,6 @@ void RoundMember::On(const MemberId& from, const Spread& spread,
   RoundResult result{next_, view_->id, {}};
   for (auto& [number, each] : shards_) result.shards.push_back(each);
   HoldResult(std::move(result), Server(0), call);
-}
-
-Hold RoundMember::OwnHold() const {
-  return {next_, held_->hash(), state_steps_, state_hash_};
 }
 
 void RoundMember::HoldResult(RoundResult result, const MemberId& ack_to,
@@ -347,10 +335,6 @@ void RoundMember::On(const MemberId& from, const StateOffer& offer,
 
 // --- Server ---
 
-MemberId RoundMember::Server(int shard) const {
-  return ServerOf(*view_, options_.mode, next_, shard);
-}
-
 Gather* RoundMember::FindGather(int shard, Instant now) {
   if (phase_ != Phase::kRunning || is_behind() || shard < 0 ||
       shard >= options_.shards) {
@@ -415,10 +399,6 @@ void RoundMember::OnAggregated(const Aggregate& request, uint64_t hash,
   if (found == gathers_.end() || found->second.result().has_value()) return;
   found->second.SetResult(hash, divisor);
   SpreadResult(request.shard, {now, actions});
-}
-
-void RoundMember::SpreadResult(int shard, const Call& call) {
-  SendToAll(Spread{next_, *gathers_.at(shard).result()}, call);
 }
 
 void RoundMember::On(const MemberId& from, const Hold& hold, const Call& call) {
@@ -499,10 +479,6 @@ void RoundMember::TryCommit(const Call& call) {
 }
 
 // --- Leveller ---
-
-bool RoundMember::is_leveller() const {
-  return view_.has_value() && view_->leveller == self_;
-}
 
 void RoundMember::On(const MemberId& from, const Answer& answer,
                      const Call& call) {
@@ -633,15 +609,6 @@ std::vector<MemberId> RoundMember::Awaited() const {
     }
   }
   return awaited;
-}
-
-void RoundMember::SuspectSilent(const Call& call) {
-  if (call.now - progress_ < options_.lease) return;
-  for (const MemberId& member : Owing()) {
-    if (member != self_ && suspected_.insert(member).second) {
-      call.actions.push_back(Suspect{member});
-    }
-  }
 }
 
 }  // namespace paceline

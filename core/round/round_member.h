@@ -98,7 +98,9 @@ class RoundMember {
   void OnView(const View& view, Instant now, RoundActions& actions);
   // The state that a StateOffer names has come before the offer does.
   void OnMessage(const RoundMessage& message, Instant now,
-                 RoundActions& actions);
+                 RoundActions& actions) {
+    if (message.from != self_) Handle(message, {now, actions});
+  }
   // This member's gradient of the next step, one offer a shard; samples 0:
   // nothing is usable.  Offers of another step are ignored.
   void OnPart(const std::vector<PartOffer>& shards, Instant now,
@@ -135,7 +137,9 @@ class RoundMember {
   // A joiner did not begin with the group and has not taken part since.
   bool is_joiner() const { return !began_ && !has_taken_part(); }
   // Whether its part for the next step is awaited.
-  bool needs_part() const;
+  bool needs_part() const {
+    return phase_ != Phase::kListening && is_counted() && part_.empty();
+  }
   // The members whose results it lacks after its own work.  They may wait for
   // others themselves: they owe an answer only if the link to them is broken.
   std::vector<MemberId> Awaited() const;
@@ -195,8 +199,13 @@ class RoundMember {
   void TakeProof(int64_t committed_through, uint64_t committed_hash,
                  const Call& call);
   // Whether held_ is this result.
-  bool Holds(int64_t step, uint64_t hash) const;
-  Hold OwnHold() const;  // of held_, which must be there
+  bool Holds(int64_t step, uint64_t hash) const {
+    return held_.has_value() && held_->step == step && held_->hash() == hash;
+  }
+  // Describes held_, which must be there.
+  Hold OwnHold() const {
+    return {next_, held_->hash(), state_steps_, state_hash_};
+  }
   void OfferPart(const Call& call);
   void HoldResult(RoundResult result, const MemberId& ack_to, const Call& call);
   void ApplyResult(RoundResult result, const Call& call);
@@ -207,22 +216,27 @@ class RoundMember {
 
   // Server.
   Gather* FindGather(int shard, Instant now);  // null: not this member's turn
-  MemberId Server(int shard) const;
+  MemberId Server(int shard) const {
+    return ServerOf(*view_, options_.mode, next_, shard);
+  }
   void TryClose(int shard, const Call& call);
-  void SpreadResult(int shard, const Call& call);
+  void SpreadResult(int shard, const Call& call) {
+    SendToAll(Spread{next_, *gathers_.at(shard).result()}, call);
+  }
   void TryCommit(const Call& call);
   bool HasMismatch(const Call& call);
   void KeepState(const MemberId& member, int64_t steps, uint64_t hash);
   int64_t ComparedThrough(const std::vector<MemberId>& members) const;
 
   // Leveller.
-  bool is_leveller() const;
+  bool is_leveller() const {
+    return view_.has_value() && view_->leveller == self_;
+  }
   void GoOnLevelling(const Call& call);
   RoundResult LevelTarget() const;
   void SpreadTarget(const Call& call);
   void EnterRunning(int64_t level_at, const Call& call);
 
-  void SuspectSilent(const Call& call);
   std::vector<MemberId> Owing() const;
 
   const RoundOptions options_;

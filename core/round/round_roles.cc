@@ -77,10 +77,6 @@ uint64_t Gather::division() const {
       ->first;
 }
 
-bool Gather::IsUsable(const PartOffer& part, uint64_t division) {
-  return part.samples > 0 && part.division == division;
-}
-
 int64_t Gather::usable() const {
   const uint64_t chosen = division();
   return absl::c_count_if(parts_, [chosen](const auto& part) {
@@ -175,10 +171,6 @@ bool Leveller::OnApplied(int64_t next, uint64_t hash) {
   target_.reset();
   phase_ = Phase::kDone;
   return true;
-}
-
-void Leveller::OnBytes() {
-  if (phase_ == Phase::kFetching) phase_ = Phase::kSpreading;
 }
 
 bool Leveller::OnHold(const MemberId& from, uint64_t hash) {

@@ -96,7 +96,9 @@ class Gather {
   // The division with the most samples; parts of two divisions may have
   // micro-batches in common.
   uint64_t division() const;
-  static bool IsUsable(const PartOffer& part, uint64_t division);
+  static bool IsUsable(const PartOffer& part, uint64_t division) {
+    return part.samples > 0 && part.division == division;
+  }
   int64_t usable() const;
 
   const int shard_;
@@ -135,7 +137,9 @@ class Leveller {
   // its bytes.  Returns true if the leveller is done.
   bool OnApplied(int64_t next, uint64_t hash);
   // The target's bytes are here.
-  void OnBytes();
+  void OnBytes() {
+    if (phase_ == Phase::kFetching) phase_ = Phase::kSpreading;
+  }
   // Returns true when it was the last missing hold of the members that the step
   // counts.
   bool OnHold(const MemberId& from, uint64_t hash);

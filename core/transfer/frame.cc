@@ -53,21 +53,6 @@ absl::Status CheckBatch(const FrameHeader& header) {
   return absl::OkStatus();
 }
 
-// Checks that the batch's micro-batches have room for its samples: their number
-// divides losses and gradients.
-absl::Status CheckBatchSize(const FrameHeader& header, int64_t micro_batch) {
-  const BatchInfo& batch = header.batch;
-  // Without a product, which could be too large.
-  if (micro_batch > 0 &&
-      (batch.samples - 1) / micro_batch >= batch.micro_batches) {
-    return Wrong(header,
-                 absl::StrCat("the batch has ", batch.samples, " samples in ",
-                              batch.micro_batches, " micro-batches of at most ",
-                              micro_batch));
-  }
-  return absl::OkStatus();
-}
-
 // Calls `use` with each tensor that the boundary expects, until it returns
 // false.  batched: the samples are the first dimension.
 bool ForEachExpected(
@@ -134,7 +119,16 @@ absl::Status CheckFrame(const FrameHeader& header,
                               ExpectedText(header, samples, expected)));
   }
   if (header.is_tied()) return absl::OkStatus();
-  PACELINE_RETURN_IF_ERROR(CheckBatchSize(header, expected.micro_batch));
+  const BatchInfo& batch = header.batch;
+  // The number of micro-batches divides losses and gradients.  Without a
+  // product, which could be too large.
+  if (expected.micro_batch > 0 &&
+      (batch.samples - 1) / expected.micro_batch >= batch.micro_batches) {
+    return Wrong(header,
+                 absl::StrCat("the batch has ", batch.samples, " samples in ",
+                              batch.micro_batches, " micro-batches of at most ",
+                              expected.micro_batch));
+  }
   if (samples < 1 || samples > expected.micro_batch) {
     return Wrong(header,
                  absl::StrCat("got ", samples, " samples, expected 1 to ",

@@ -194,10 +194,6 @@ absl::Status WireReader::Advance(int64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status WireReader::Truncated() const {
-  return InvalidArgument("the bytes end at ", position_, ", inside a field");
-}
-
 absl::Status WireReader::Want(const Field& field, WireType type) {
   if (field.type == type) return absl::OkStatus();
   return InvalidArgument("field ", field.number, " has wire type ",

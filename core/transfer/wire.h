@@ -105,7 +105,9 @@ class WireReader {
                            uint64_t* out);
   // False at the end.
   bool ReadByte(uint8_t* byte);
-  absl::Status Truncated() const;
+  absl::Status Truncated() const {
+    return InvalidArgument("the bytes end at ", position_, ", inside a field");
+  }
 
   ByteSpans slices_;
   const int64_t limit_;

@@ -9,9 +9,8 @@
 #include "worker/control/run_order.h"
 #include "worker/control/worker_run.h"
 #include "worker/rounds/gossip_exchange.h"
-#include "worker/rounds/gossip_runner.h"
+#include "worker/rounds/member_runner.h"
 #include "worker/rounds/round_exchange.h"
-#include "worker/rounds/round_runner.h"
 
 namespace paceline {
 namespace {
@@ -349,9 +348,9 @@ absl::Status GroupRun::TakeTurns() {
       offer,
       fetch};
   if (gossip_ != nullptr) {
-    return GossipRunner(std::move(options), parts, *gossip_).Run();
+    return RunGossip(std::move(options), parts, *gossip_);
   }
-  return RoundRunner(std::move(options), parts, *rounds_).Run();
+  return RunRounds(std::move(options), parts, *rounds_);
 }
 
 }  // namespace

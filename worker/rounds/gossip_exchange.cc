@@ -61,7 +61,7 @@ void GossipDriver::OnWorkers(
                 [&](const auto& each) { return is_gone(each.first.first); });
 }
 
-void GossipDriver::OnPeer(const MemberId& peer, bool /*up*/, Instant now) {
+void GossipDriver::OnPeer(const MemberId& peer, Instant now) {
   if (!member_.has_value()) return;
   member_->OnLink(peer, links_.IsDead(peer), now, actions_);
 }
@@ -86,10 +86,6 @@ void GossipDriver::OnMessage(const RoundMessage& message,
   }
   member_->OnMessage(message, bytes, parts_.clock.Now(), actions_);
   Settle();
-}
-
-void GossipDriver::Give(const RoundMessage& message) {
-  member_->OnMessage(message, Verdict::kTaken, parts_.clock.Now(), actions_);
 }
 
 // Checks each offer once, however often it is repeated.
@@ -292,9 +288,9 @@ absl::Status GossipExchange::CheckPayload(const MemberId& from,
 absl::StatusOr<std::shared_ptr<RoundPayload>> GossipExchange::OnPayload(
     const MemberId& from, const PayloadKey& key, size_t bytes) {
   if (absl::Status bad = CheckPayload(from, key, bytes); !bad.ok()) {
-    PostOfPeer([from, why = std::string(bad.message())](GossipDriver& driver) {
-      driver.OnRefusedBytes(from, why);
-    });
+    Post([from, why = std::string(bad.message())](
+             GossipDriver& driver) { driver.OnRefusedBytes(from, why); },
+         kMostTasks);
     return bad;
   }
   if (key.step < turns_.state().next) return nullptr;

@@ -64,8 +64,10 @@ class GossipDriver final : public GroupDriver<GossipMember, GossipActions> {
   // GroupDriver.
   void Begin(bool counted) override;
   void OnWorkers(const std::function<bool(const MemberId&)>& is_gone) override;
-  void OnPeer(const MemberId& peer, bool up, Instant now) override;
-  void Give(const RoundMessage& message) override;
+  void OnPeer(const MemberId& peer, Instant now) override;
+  void Give(const RoundMessage& message) override {
+    member_->OnMessage(message, Verdict::kTaken, parts_.clock.Now(), actions_);
+  }
   void Settle() override;
   RoundStats& stats() override { return stats_; }
 

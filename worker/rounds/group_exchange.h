@@ -127,7 +127,6 @@ class GroupDriver {
   void OnGroup(const GroupOrder& group) {
     group_ = group;
     parts_.transport.SetPeers(group.workers);
-    links_.Retain(group.workers);
     const auto is_gone = [this](const MemberId& id) {
       return std::ranges::count(group_.workers, id, &GroupWorker::id) == 0;
     };
@@ -149,6 +148,7 @@ class GroupDriver {
           ViewText(member_->view()->id),
           ": only another process of this worker can become one again"));
     }
+    links_.Retain(group.workers);
     Settle();
   }
 
@@ -156,7 +156,7 @@ class GroupDriver {
     const Instant now = parts_.clock.Now();
     links_.OnLink(peer, up, refused, now);
     report_changed_ = true;
-    OnPeer(peer, up, now);
+    OnPeer(peer, now);
     if (member_.has_value() && !member_->view().has_value()) FollowDonor();
     Settle();
   }
@@ -216,7 +216,7 @@ class GroupDriver {
   virtual void OnWorkers(
       const std::function<bool(const MemberId&)>& /*is_gone*/) {}
   virtual void OnNewView(const View& /*view*/, Instant /*now*/) {}
-  virtual void OnPeer(const MemberId& peer, bool up, Instant now) = 0;
+  virtual void OnPeer(const MemberId& /*peer*/, Instant /*now*/) {}
   // Passes an offer, whose state has come, to the state machine.
   virtual void Give(const RoundMessage& offer) = 0;
   // Carries out the actions of the state machine.
@@ -353,9 +353,9 @@ class GroupDriver {
 
   // The donor is the first member whose link is not known to be broken.
   void FollowDonor() {
-    if (Contains(group_.view, donor_) && !links_.IsBroken(donor_)) return;
+    if (Contains(group_.view, donor_) && !links_.BrokenSince(donor_)) return;
     for (const ViewMember& member : group_.view.members) {
-      if (links_.IsBroken(member.id)) continue;
+      if (links_.BrokenSince(member.id)) continue;
       donor_ = member.id;
       return member_->Join(donor_, parts_.clock.Now(), actions_);
     }

@@ -218,10 +218,6 @@ void MemberRunner::OfferState(RoundTurn turn) {
   exchange_.AnswerState(std::move(turn));
 }
 
-void MemberRunner::OfferIfAsked() {
-  if (auto turn = exchange_.TryTakeOffer()) OfferState(*std::move(turn));
-}
-
 absl::Status MemberRunner::Fetch(RoundTurn turn) {
   const ScopedPart part(parts_.time, TimePart::kSnapshot);
   auto state = parts_.fetch(turn.step, turn.source);

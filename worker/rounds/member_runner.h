@@ -28,6 +28,9 @@
 
 namespace paceline {
 
+class GossipExchange;
+class RoundExchange;
+
 struct MemberOptions {
   JobSpec spec;
   ModelDescription model;
@@ -118,7 +121,9 @@ class MemberRunner {
   // for it.
   //   turn  a kOffer
   virtual void OfferState(RoundTurn turn);
-  void OfferIfAsked();
+  void OfferIfAsked() {
+    if (auto turn = exchange_.TryTakeOffer()) OfferState(*std::move(turn));
+  }
 
   // The trainable weights in the engine's own memory, in the gradient's order.
   absl::StatusOr<std::vector<NamedTensor>> Trainable();
@@ -146,5 +151,13 @@ class MemberRunner {
   // after it.
   std::optional<Instant> told_at_;
 };
+
+// Take turns until the exchange is stopped, or until the engine, the data or
+// the upload fails, and return that error.  `parts` and `exchange` outlive the
+// call.
+absl::Status RunRounds(MemberOptions options, const MemberParts& parts,
+                       RoundExchange& exchange);
+absl::Status RunGossip(MemberOptions options, const MemberParts& parts,
+                       GossipExchange& exchange);
 
 }  // namespace paceline

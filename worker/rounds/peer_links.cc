@@ -23,22 +23,14 @@ void PeerLinks::Retain(const std::vector<GroupWorker>& peers) {
   });
 }
 
-void PeerLinks::SetOwing(const MemberId& peer, Instant now) {
-  links_[peer].owing = now;
-}
-
-void PeerLinks::ClearOwing() {
-  for (auto& [peer, link] : links_) link.owing.reset();
-}
-
 bool PeerLinks::IsDead(const MemberId& peer) const {
   const auto found = links_.find(peer);
   return found != links_.end() && found->second.refused;
 }
 
-bool PeerLinks::IsBroken(const MemberId& peer) const {
+std::optional<Instant> PeerLinks::BrokenSince(const MemberId& peer) const {
   const auto found = links_.find(peer);
-  return found != links_.end() && found->second.broken.has_value();
+  return found == links_.end() ? std::nullopt : found->second.broken;
 }
 
 std::vector<PeerReport> PeerLinks::Report(Instant now,

@@ -24,14 +24,16 @@ class PeerLinks {
   void Retain(const std::vector<GroupWorker>& peers);
   // SetOwing: the peer has owed an answer for a lease.  ClearOwing: no peer
   // does.
-  void SetOwing(const MemberId& peer, Instant now);
-  void ClearOwing();
+  void SetOwing(const MemberId& peer, Instant now) { links_[peer].owing = now; }
+  void ClearOwing() {
+    for (auto& [peer, link] : links_) link.owing.reset();
+  }
 
   // No process listens at its address, or another one does.
   bool IsDead(const MemberId& peer) const;
 
-  // Whether the link is known to be broken now.
-  bool IsBroken(const MemberId& peer) const;
+  // Since when the link is known to be broken; nothing: it is not.
+  std::optional<Instant> BrokenSince(const MemberId& peer) const;
 
   // lease: how long the answers had been owed at SetOwing().
   std::vector<PeerReport> Report(Instant now, absl::Duration lease) const;

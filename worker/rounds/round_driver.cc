@@ -70,20 +70,15 @@ void RoundDriver::Begin(bool counted) {
 }
 
 void RoundDriver::OnNewView(const View& view, Instant now) {
-  events_.OnView(member_->view(), view, member_->next(), now);
+  events_.OnView(member_->view(), view, member_->next(),
+                 [this, now](const MemberId& lost) {
+                   return links_.BrokenSince(lost).value_or(now);
+                 });
   std::set<MemberId> members;
   for (const ViewMember& member : view.members) members.insert(member.id);
   sum_.Retain(members);
   links_.ClearOwing();
   mismatch_found_.reset();
-}
-
-void RoundDriver::OnPeer(const MemberId& peer, bool up, Instant now) {
-  if (up) {
-    events_.OnBack(peer);
-  } else {
-    events_.OnLost(peer, now);
-  }
 }
 
 // --- Messages ---

@@ -54,7 +54,6 @@ class RoundDriver final : public GroupDriver<RoundMember, RoundActions> {
   // GroupDriver.
   void Begin(bool counted) override;
   void OnNewView(const View& view, Instant now) override;
-  void OnPeer(const MemberId& peer, bool up, Instant now) override;
   void Give(const RoundMessage& message) override;
   void Settle() override;
   uint64_t HashAfter(int64_t steps) const override;

@@ -94,8 +94,6 @@ void RoundExchange::BeginPart(const PartOptions& options) {
   }
 }
 
-void RoundExchange::MarkReady(size_t begin) { part_->MarkReady(begin); }
-
 void RoundExchange::FinishPart(int64_t samples) {
   part_->MarkReady(0);
   const PartOptions& part = part_->options();
@@ -140,10 +138,6 @@ void RoundExchange::OnApplied(int64_t next, uint64_t state_hash) {
   Post([next, state_hash](RoundDriver& driver) {
     driver.OnApplied(next, state_hash);
   });
-}
-
-void RoundExchange::AnswerLoss(absl::StatusOr<double> loss) {
-  loss_.Answer(std::move(loss));
 }
 
 // --- The transport's threads ------------------------------------------------

@@ -72,7 +72,7 @@ class RoundExchange final : public DriverExchange<RoundDriver>,
   // AwaitPartReleased(), and must not change.
   void BeginPart(const PartOptions& part);
   // Values [begin, values) are final.  Descending.
-  void MarkReady(size_t begin);
+  void MarkReady(size_t begin) { part_->MarkReady(begin); }
   // samples: labels that the sum covers; 0: there is nothing usable.
   void FinishPart(int64_t samples);
   // Replaces BeginPart to FinishPart where the member has nothing to hand in.
@@ -85,7 +85,9 @@ class RoundExchange final : public DriverExchange<RoundDriver>,
 
   // The compute thread has applied `next` steps.
   void OnApplied(int64_t next, uint64_t state_hash);
-  void AnswerLoss(absl::StatusOr<double> loss);
+  void AnswerLoss(absl::StatusOr<double> loss) {
+    loss_.Answer(std::move(loss));
+  }
 
   const RoundShape& shape() const { return shape_; }
 

@@ -83,11 +83,8 @@ struct RuleVerdict {
   // Places of the members that the result is made of, ascending.
   std::vector<int> used;
 
-  // Samples of the members in `used`.
-  int64_t samples = 0;
-
   // The optimizer divides the result by this, once:
-  // `samples` for mean, 1 for the others, whose result is a mean already.
+  // all samples for mean, 1 for the others, whose result is a mean already.
   int64_t divisor = 1;
 
   // For people: which members were dropped and by what numbers.

@@ -98,13 +98,12 @@ std::vector<double> SquaredDistancesTo(
   return distances;
 }
 
-// The verdict in which all members are used: samples and `used` are filled
-// in, factors, scores and why are left to the rule.
+// The verdict in which all members are used: `used` is filled in; factors,
+// scores and why are left to the rule.
 RuleVerdict AllUsed(absl::Span<const RulePart> parts) {
   RuleVerdict verdict;
   verdict.used.resize(parts.size());
   std::iota(verdict.used.begin(), verdict.used.end(), 0);
-  for (const RulePart& part : parts) verdict.samples += part.samples;
   return verdict;
 }
 
@@ -126,7 +125,6 @@ RuleVerdict Weighted(absl::Span<const RulePart> parts,
     verdict.factors[i] = static_cast<float>(
         weights[i] / sum / static_cast<double>(parts[i].samples));
     verdict.used.push_back(static_cast<int>(i));
-    verdict.samples += parts[i].samples;
   }
   verdict.why = absl::StrCat(does, " ", absl::StrJoin(verdict.used, ", "),
                              " of ", Counted(scores.size(), "member"), "; ",
@@ -183,8 +181,9 @@ class MeanRule final : public WeightedRule {
     PACELINE_RETURN_IF_ERROR(CheckParts(parts));
     RuleVerdict verdict = AllUsed(parts);
     verdict.factors.assign(parts.size(), 1);
-    verdict.divisor = verdict.samples;
-    verdict.why = absl::StrCat("mean of ", Counted(verdict.samples, "sample"),
+    verdict.divisor = 0;
+    for (const RulePart& part : parts) verdict.divisor += part.samples;
+    verdict.why = absl::StrCat("mean of ", Counted(verdict.divisor, "sample"),
                                " of ", Counted(parts.size(), "member"));
     return verdict;
   }

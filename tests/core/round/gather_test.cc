@@ -1,7 +1,6 @@
-#include "core/round/round_roles.h"
-
 #include <vector>
 
+#include "core/round/round_roles.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/small_group.h"

@@ -1,5 +1,3 @@
-#include "core/round/rules/rule.h"
-
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/round/rules/rule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_checks.h"

@@ -1,5 +1,4 @@
 #include "core/round/view.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/small_group.h"

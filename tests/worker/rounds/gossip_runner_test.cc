@@ -1,6 +1,5 @@
 // Whole members that gossip, in one process: whatever happens to some costs the
 // exchanges with them, and all who live finish their steps.
-#include "worker/rounds/gossip_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

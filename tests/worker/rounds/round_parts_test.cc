@@ -302,13 +302,16 @@ RoundResult ResultOf(int64_t step, const View& view,
   return {step, view.id, {shard}};
 }
 
+std::function<Instant(const MemberId&)> LostAt(int ms) {
+  return [ms](const MemberId&) { return AtMs(ms); };
+}
+
 TEST(RoundEventLog, SaysWhoTookOverAndWhosePartsWereSkipped) {
   RoundEventLog log(MemberOf(1), ServerMode::kRolling);
   const View before = ViewOf(1, {0, 1, 2});
   const View after = ViewOf(2, {1, 2});
   log.OnOffer(MemberOf(1), {0, 0, 4, 1, 1}, PartCheck::kFine, AtMs(10));
-  log.OnLost(MemberOf(0), AtMs(20));
-  log.OnView(before, after, 0, AtMs(30));
+  log.OnView(before, after, 0, LostAt(20));
   log.OnOffer(MemberOf(2), {0, 0, 0, 1, 1}, PartCheck::kNotFinite, AtMs(40));
   const RoundResult result = ResultOf(0, after, {1});
 
@@ -324,20 +327,14 @@ TEST(RoundEventLog, SaysWhoTookOverAndWhosePartsWereSkipped) {
   EXPECT_EQ(log.stats().takeovers, 1);
 }
 
-TEST(RoundEventLog, CountsATakeoverFromTheBreakThatWasNotMended) {
-  RoundEventLog log(MemberOf(1), ServerMode::kRolling);
-  const View before = ViewOf(1, {0, 1});
-  const View after = ViewOf(2, {1});
-  log.OnLost(MemberOf(0), AtMs(10));  // it did not listen yet
-  log.OnBack(MemberOf(0));
-  log.OnLost(MemberOf(0), AtMs(60'000));
-  log.OnView(before, after, 0, AtMs(60'010));
+TEST(PeerLinks, CountABreakFromTheOneThatWasNotMended) {
+  PeerLinks links;
+  links.OnLink(MemberOf(0), false, false, AtMs(10));  // it did not listen yet
+  links.OnLink(MemberOf(0), true, false, AtMs(20));
+  EXPECT_FALSE(links.BrokenSince(MemberOf(0)).has_value());
+  links.OnLink(MemberOf(0), false, false, AtMs(60'000));
 
-  const auto record =
-      log.OnApply(ResultOf(0, after, {1}), after, true, AtMs(60'040), 7);
-
-  ASSERT_TRUE(record.has_value());
-  EXPECT_NEAR(record->takeover_seconds(), 0.040, 1e-9);
+  EXPECT_EQ(links.BrokenSince(MemberOf(0)), AtMs(60'000));
 }
 
 TEST(RoundEventLog, CountsHowLongRoundsTookOfWhichItSawAPart) {
@@ -362,7 +359,7 @@ TEST(RoundEventLog, SkipsNobodyWhosePartIsInTheSumThoughItIsLost) {
   RoundEventLog log(MemberOf(1), ServerMode::kRolling);
   const View before = ViewOf(1, {0, 1});
   const View after = ViewOf(2, {1});
-  log.OnView(before, after, 0, AtMs(30));
+  log.OnView(before, after, 0, LostAt(30));
 
   const auto record = log.OnApply(ResultOf(0, after, {0, 1}), after,
                                   /*running=*/false, AtMs(60), 7);
@@ -433,7 +430,7 @@ TEST(RoundEventLog, NamesTheUnusablePartsOfAVoidRoundAndNoOthers) {
   const View after = ViewOf(2, {0, 1, 2});
   // The lost one divided the batch otherwise; nobody else did.
   log.OnOffer(MemberOf(3), {1, 0, 4, 1, 2}, PartCheck::kFine, AtMs(1));
-  log.OnView(before, after, 1, AtMs(2));
+  log.OnView(before, after, 1, LostAt(2));
   log.OnOffer(MemberOf(0), {1, 0, 4, 1, 1}, PartCheck::kFine, AtMs(3));
   log.OnOffer(MemberOf(1), {1, 0, 4, 1, 1}, PartCheck::kFine, AtMs(4));
   log.OnOffer(MemberOf(2), {1, 0, 0, 1, 1}, PartCheck::kNotFinite, AtMs(5));

@@ -1,6 +1,5 @@
 // Whole members of a round group in one process: whatever happens, all who
 // live end with the same bytes.
-#include "worker/rounds/round_runner.h"
 
 #include <gtest/gtest.h>
 

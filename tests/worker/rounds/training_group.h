@@ -23,8 +23,9 @@
 #include "tests/support/pipeline/whole_state.h"
 #include "worker/data/batch_loader.h"
 #include "worker/pipeline/piece_store.h"
-#include "worker/rounds/gossip_runner.h"
-#include "worker/rounds/round_runner.h"
+#include "worker/rounds/gossip_exchange.h"
+#include "worker/rounds/member_runner.h"
+#include "worker/rounds/round_exchange.h"
 
 namespace paceline {
 
@@ -201,12 +202,10 @@ class Trainer final : public RunObserver, public FaultActions {
                             [this](int64_t steps, const PieceSource& source) {
                               return offers_.Fetch(source.holder, steps);
                             }};
-    if (gossip != nullptr) {
-      runner_ = std::make_unique<GossipRunner>(member, parts, *gossip);
-    } else {
-      runner_ = std::make_unique<RoundRunner>(member, parts, *rounds);
-    }
-    compute_ = std::thread([this] { status_ = runner_->Run(); });
+    compute_ = std::thread([=, this] {
+      status_ = gossip != nullptr ? RunGossip(member, parts, *gossip)
+                                  : RunRounds(member, parts, *rounds);
+    });
   }
   ~Trainer() override { Stop(); }
 
@@ -337,7 +336,6 @@ class Trainer final : public RunObserver, public FaultActions {
   std::unique_ptr<BatchSource> source_;
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<RoundTransport> transport_;
-  std::unique_ptr<MemberRunner> runner_;
   absl::Status status_;
 
   mutable SteadyMutex mutex_;

@@ -33,8 +33,9 @@ void RoundStats::AddCounts(const RoundStats& other) {
   }
 }
 
-void RoundEventLog::OnView(const std::optional<View>& before, const View& after,
-                           int64_t next, Instant now) {
+void RoundEventLog::OnView(
+    const std::optional<View>& before, const View& after, int64_t next,
+    const std::function<Instant(const MemberId&)>& lost_at) {
   if (!before.has_value() || before->id == after.id) return;
   const std::vector<MemberId> members = MembersAt(*before, next);
   for (const MemberId& member : members) {
@@ -45,13 +46,8 @@ void RoundEventLog::OnView(const std::optional<View>& before, const View& after,
   if (members.empty()) return;
   const MemberId server = ServerOf(*before, mode_, next, 0);
   if (Contains(after, server)) return;
-  const auto broken = broken_.find(server);
   lost_server_ = server;
-  lost_at_ = broken == broken_.end() ? now : broken->second;
-}
-
-void RoundEventLog::OnLost(const MemberId& peer, Instant now) {
-  broken_.try_emplace(peer, now);
+  lost_at_ = lost_at(server);
 }
 
 void RoundEventLog::OnOffer(const MemberId& from, const PartOffer& offer,
@@ -116,13 +112,6 @@ void RoundEventLog::AddSkips(const RoundResult& result, const View& view,
   for (const MemberId& member : outvoted_) add(member, SkipReason::kOutvoted);
 }
 
-void RoundEventLog::AddDuration(double seconds) {
-  const auto bound =
-      std::lower_bound(kRoundBounds.begin(), kRoundBounds.end(), seconds);
-  ++stats_.durations[bound - kRoundBounds.begin()];
-  stats_.seconds += seconds;
-}
-
 std::optional<v1::RoundRecord> RoundEventLog::OnApply(
     const RoundResult& result, const std::optional<View>& view, bool running,
     Instant now, int64_t unix_ms) {
@@ -132,7 +121,9 @@ std::optional<v1::RoundRecord> RoundEventLog::OnApply(
   record.set_is_void(result.is_void());
   if (first_.has_value()) {
     record.set_seconds(absl::ToDoubleSeconds(now - *first_));
-    AddDuration(record.seconds());
+    const auto bound = std::ranges::lower_bound(kRoundBounds, record.seconds());
+    ++stats_.durations[bound - kRoundBounds.begin()];
+    stats_.seconds += record.seconds();
   }
   record.set_unix_ms(unix_ms);
   if (!record.is_void()) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -70,12 +71,11 @@ class RoundEventLog {
  public:
   RoundEventLog(MemberId self, ServerMode mode) : self_(self), mode_(mode) {}
 
-  // The member has adopted a view while step `next` was open.
+  // The member has adopted a view while step `next` was open.  lost_at: when
+  // the link to a member broke, or now.
   void OnView(const std::optional<View>& before, const View& after,
-              int64_t next, Instant now);
-  // The link to a peer broke: a later loss counts from now, unless it is back.
-  void OnLost(const MemberId& peer, Instant now);
-  void OnBack(const MemberId& peer) { broken_.erase(peer); }
+              int64_t next,
+              const std::function<Instant(const MemberId&)>& lost_at);
   void OnOffer(const MemberId& from, const PartOffer& offer, PartCheck check,
                Instant now);
   // The rule has judged the parts of a shard that this member serves; the parts
@@ -102,7 +102,6 @@ class RoundEventLog {
                                       const ShardResult& shard) const;
   void AddSkips(const RoundResult& result, const View& view,
                 v1::RoundRecord& record);
-  void AddDuration(double seconds);
 
   const MemberId self_;
   const ServerMode mode_;
@@ -116,8 +115,6 @@ class RoundEventLog {
   std::set<MemberId> lost_;  // members of the step that a view left out
   MemberId lost_server_;
   Instant lost_at_;
-
-  std::map<MemberId, Instant> broken_;  // links, since
 };
 
 }  // namespace paceline

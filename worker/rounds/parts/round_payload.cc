@@ -97,16 +97,6 @@ void RoundPayload::MarkReady(int chunk, uint64_t hash) {
   for (const OnReady& each : subscribers) each(chunk);
 }
 
-bool RoundPayload::IsReady(int chunk) const {
-  const absl::MutexLock lock(&mutex_);
-  return ready_.at(chunk);
-}
-
-bool RoundPayload::complete() const {
-  const absl::MutexLock lock(&mutex_);
-  return ready_count_ == hashes_count_;
-}
-
 uint64_t RoundPayload::hash() const {
   const absl::MutexLock lock(&mutex_);
   PACELINE_CHECK(ready_count_ == hashes_count_, "a hash of half a payload");
@@ -162,10 +152,6 @@ RoundShape::RoundShape(size_t values, int shards, Codec codec)
   const size_t blocks = (values + kRuleBlock - 1) / kRuleBlock;
   chunk_values_ =
       kRuleBlock * std::max<size_t>(1, (blocks + chunks - 1) / chunks);
-}
-
-int RoundShape::chunks() const {
-  return static_cast<int>((values_ + chunk_values_ - 1) / chunk_values_);
 }
 
 size_t RoundShape::values(int shard) const {
@@ -265,8 +251,6 @@ std::vector<PartOffer> RoundPart::Offers(int64_t samples) const {
   }
   return offers;
 }
-
-void RoundPart::Release() { payloads_.clear(); }
 
 // --- Store
 // --------------------------------------------------------------------

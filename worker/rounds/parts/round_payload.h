@@ -60,8 +60,14 @@ class RoundPayload {
 
   // hash: XXH3-64 of the chunk.  Repeating is ignored.
   void MarkReady(int chunk, uint64_t hash);
-  bool IsReady(int chunk) const;
-  bool complete() const;
+  bool IsReady(int chunk) const {
+    const absl::MutexLock lock(&mutex_);
+    return ready_.at(chunk);
+  }
+  bool complete() const {
+    const absl::MutexLock lock(&mutex_);
+    return ready_count_ == hashes_count_;
+  }
   // Over the hashes of all chunks in order; the payload is complete.  Never 0.
   uint64_t hash() const;
   uint64_t chunk_hash(int chunk) const;  // of a ready chunk
@@ -126,7 +132,9 @@ class RoundShape {
   // its chunk i / shards.  A backward computes the gradient from its end to its
   // beginning, so that all servers have something to receive at any time.  With
   // fewer chunks than shards, some shards are empty.
-  int chunks() const;
+  int chunks() const {
+    return static_cast<int>((values_ + chunk_values_ - 1) / chunk_values_);
+  }
   size_t chunk_values() const { return chunk_values_; }
   // `chunk` is one of the gradient's.
   int shard_of(int chunk) const { return chunk % shards_; }
@@ -190,7 +198,7 @@ class RoundPart {
   bool honest() const { return finite_ ? !options_.corrupts : !options_.lies; }
 
   // Drops the payloads.  released() is notified when no other holder is left.
-  void Release();
+  void Release() { payloads_.clear(); }
   const absl::Notification& released() const { return *released_; }
 
  private:

@@ -133,14 +133,6 @@ void RoundSum::OnChunk(const std::weak_ptr<Ahead>& weak, int chunk) {
   });
 }
 
-void RoundSum::Check(RoundMessage offer) {
-  aggregate_.Post([this, offer = std::move(offer)] { DoCheck(offer); });
-}
-
-void RoundSum::Close(SumRequest request) {
-  aggregate_.Post([this, request = std::move(request)] { DoClose(request); });
-}
-
 void RoundSum::Forget(int64_t step) {
   // Freed without the lock: the last user of a block gives it back.
   std::vector<Shard> dropped;

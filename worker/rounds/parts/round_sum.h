@@ -88,10 +88,14 @@ class RoundSum {
   void Expect(int64_t step, int shard, std::vector<MemberId> members);
 
   // Checks a part whose bytes are complete, then calls OnPartChecked().
-  void Check(RoundMessage offer);
+  void Check(RoundMessage offer) {
+    aggregate_.Post([this, offer = std::move(offer)] { DoCheck(offer); });
+  }
   // Sums the shard, and calls OnDecided() and OnSummed(); OnSummed() alone if
   // there is no sum, as with a part that was refused.
-  void Close(SumRequest request);
+  void Close(SumRequest request) {
+    aggregate_.Post([this, request = std::move(request)] { DoClose(request); });
+  }
 
   // Drops parts and sums of steps before `step`.
   void Forget(int64_t step);

@@ -46,16 +46,6 @@ void RoundTurns::Publish(State state) {
   state_ = std::move(state);
 }
 
-RoundTurns::State RoundTurns::state() const {
-  const SteadyLock lock(&mutex_);
-  return state_;
-}
-
-void RoundTurns::Push(RoundTurn turn) {
-  const SteadyLock lock(&mutex_);
-  turns_.push_back(std::move(turn));
-}
-
 void RoundTurns::End(absl::Status why) {
   const SteadyLock lock(&mutex_);
   if (end_.ok()) end_ = std::move(why);
@@ -64,14 +54,6 @@ void RoundTurns::End(absl::Status why) {
 bool RoundTurns::PartIsDue() const {
   return state_.needs_part && state_.next < total_steps_ &&
          part_step_ < state_.next;
-}
-
-bool RoundTurns::DoneIsDue() const {
-  return !told_done_ && state_.has_state && state_.next >= total_steps_;
-}
-
-bool RoundTurns::UploadIsDue() const {
-  return told_done_ && !told_upload_ && state_.uploads;
 }
 
 bool RoundTurns::HasTurn() const {
@@ -109,11 +91,6 @@ absl::StatusOr<RoundTurn> RoundTurns::Await(absl::Duration longest) {
   return turn;
 }
 
-int64_t RoundTurns::turn() const {
-  const SteadyLock lock(&mutex_);
-  return at_turn_ ? given_ : 0;
-}
-
 std::optional<RoundTurn> RoundTurns::TryTakeOffer() {
   const SteadyLock lock(&mutex_);
   const auto found =
@@ -136,15 +113,6 @@ bool RoundTurns::IsOver(int64_t step) const {
 int64_t RoundTurns::results() const {
   const SteadyLock lock(&mutex_);
   return std::ranges::count(turns_, RoundTurn::Kind::kApply, &RoundTurn::kind);
-}
-
-void RoundTurns::OnPart(int64_t step) {
-  const SteadyLock lock(&mutex_);
-  part_step_ = std::max(part_step_, step);
-}
-
-bool LossRequests::IsSettled() const {
-  return answer_.has_value() || (!taken_ && shut_ > 0);
 }
 
 absl::StatusOr<double> LossRequests::After(absl::Span<const float> direction,
@@ -175,11 +143,6 @@ bool LossRequests::Take(const RoundTurn& turn) {
   if (turn.question != open_) return false;
   taken_ = true;
   return true;
-}
-
-void LossRequests::Answer(absl::StatusOr<double> loss) {
-  const absl::MutexLock lock(&mutex_);
-  answer_ = std::move(loss);
 }
 
 }  // namespace paceline

@@ -1,6 +1,7 @@
 // RoundTurns queues the next turns of a member's compute thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -90,9 +91,15 @@ class RoundTurns {
     bool uploads = false;
   };
   void Publish(State state);
-  State state() const;
+  State state() const {
+    const SteadyLock lock(&mutex_);
+    return state_;
+  }
 
-  void Push(RoundTurn turn);
+  void Push(RoundTurn turn) {
+    const SteadyLock lock(&mutex_);
+    turns_.push_back(std::move(turn));
+  }
   // Ends every wait with `why`; the first call counts.
   void End(absl::Status why);
 
@@ -105,18 +112,28 @@ class RoundTurns {
   // Whether a queued turn, or the end, makes the part of `step` useless.
   bool IsOver(int64_t step) const;
   // The part of `step` is handed in: it is not asked for again.
-  void OnPart(int64_t step);
+  void OnPart(int64_t step) {
+    const SteadyLock lock(&mutex_);
+    part_step_ = std::max(part_step_, step);
+  }
   // The number of the compute thread's present turn, from 1 on.  0: none, or
   // one that may take any time (kFetch, kDone, kUpload).
-  int64_t turn() const;
+  int64_t turn() const {
+    const SteadyLock lock(&mutex_);
+    return at_turn_ ? given_ : 0;
+  }
   // The number of kApply turns that wait.
   int64_t results() const;
 
  private:
   bool HasTurn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool PartIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool DoneIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool UploadIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool DoneIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !told_done_ && state_.has_state && state_.next >= total_steps_;
+  }
+  bool UploadIsDue() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return told_done_ && !told_upload_ && state_.uploads;
+  }
 
   const int64_t total_steps_;
 
@@ -150,7 +167,10 @@ class LossRequests final : public TrustedLoss {
   // The compute thread has a kLoss turn.  True: it answers now.  False: the
   // question was withdrawn, and what it points to may be gone.
   bool Take(const RoundTurn& turn);
-  void Answer(absl::StatusOr<double> loss);
+  void Answer(absl::StatusOr<double> loss) {
+    const absl::MutexLock lock(&mutex_);
+    answer_ = std::move(loss);
+  }
 
   // From a Shut() to its Reopen(), questions that were not taken are withdrawn,
   // and new ones refused: the compute thread waits for memory that the asking
@@ -159,7 +179,9 @@ class LossRequests final : public TrustedLoss {
   void Reopen() { Add(-1); }
 
  private:
-  bool IsSettled() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool IsSettled() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return answer_.has_value() || (!taken_ && shut_ > 0);
+  }
   void Add(int shut) {
     const absl::MutexLock lock(&mutex_);
     shut_ += shut;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/transfer/checksum.h"
+#include "core/trust/certificates.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 #include "paceline/v1/stage.grpc.pb.h"
@@ -38,6 +40,35 @@ constexpr absl::Duration kMostBackoff = absl::Seconds(2);
 constexpr absl::Duration kLongestDial = absl::Seconds(25);
 // A wait checks this often whether it was cancelled.
 constexpr absl::Duration kGatherPoll = absl::Milliseconds(20);
+
+// The request of one call, and the functions that receive its answer.
+struct PieceAsk {
+  std::string address;
+  Role server = Role::kWorker;
+  Incarnation to;
+  JobId job;
+  // The cut; or, when following, only the attempt of the run counts.
+  Cut cut;
+  bool follows = false;
+  std::vector<LayerRange> layers;
+  // [layer]: bytes of a piece; missing: not known.
+  std::map<int, int64_t> bytes = {};
+  // The first bytes of the first layer, from an earlier call; null: none.
+  std::shared_ptr<StoredPiece> begun = nullptr;
+  size_t begun_bytes = 0;
+  // Called on gRPC's threads, one at a time, without a lock.
+  std::function<void()> on_chunk = nullptr;
+  // Called before memory is taken for a piece; false: the piece is left out.
+  std::function<bool(const Piece&, int64_t bytes)> admit = nullptr;
+  std::function<void(PiecePtr)> on_piece;
+  // Called before on_done if the connection broke after `received` bytes.
+  //   part  the first bytes of an incomplete piece; null: there is none
+  std::function<void(std::shared_ptr<StoredPiece> part, size_t part_bytes,
+                     int64_t received)>
+      on_broken = nullptr;
+  // Called last.  OK: all pieces of the cut have come.
+  std::function<void(absl::Status)> on_done;
+};
 
 // Assembles the pieces of one answer.  The other side may be hostile.
 // Thread-compatible.
@@ -146,8 +177,6 @@ class PieceReader {
   std::set<int> taken_;                 // layers of a cut that have come
 };
 
-}  // namespace
-
 // One call.  Thread-safe; gRPC keeps it until OnDone().
 class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
                         public std::enable_shared_from_this<PieceCall> {
@@ -237,6 +266,8 @@ class PieceCall final : public grpc::ClientReadReactor<v1::PieceChunk>,
   absl::Status failure_;
   std::shared_ptr<PieceCall> self_;
 };
+
+}  // namespace
 
 PieceClient::PieceClient(PieceStore& store, std::string coordinator,
                          absl::Duration patience)

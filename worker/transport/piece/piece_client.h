@@ -2,9 +2,6 @@
 // before a run begins there, and new ones as they are deposited.
 #pragma once
 
-#include <compare>
-#include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,37 +19,6 @@
 #include "worker/transport/stream/plane_shared.h"
 
 namespace paceline {
-
-class PieceCall;
-
-// The request of one call, and the functions that receive its answer.
-struct PieceAsk {
-  std::string address;
-  Role server = Role::kWorker;
-  Incarnation to;
-  JobId job;
-  // The cut; or, when following, only the attempt of the run counts.
-  Cut cut;
-  bool follows = false;
-  std::vector<LayerRange> layers;
-  // [layer]: bytes of a piece; missing: not known.
-  std::map<int, int64_t> bytes = {};
-  // The first bytes of the first layer, from an earlier call; null: none.
-  std::shared_ptr<StoredPiece> begun = nullptr;
-  size_t begun_bytes = 0;
-  // Called on gRPC's threads, one at a time, without a lock.
-  std::function<void()> on_chunk = nullptr;
-  // Called before memory is taken for a piece; false: the piece is left out.
-  std::function<bool(const Piece&, int64_t bytes)> admit = nullptr;
-  std::function<void(PiecePtr)> on_piece;
-  // Called before on_done if the connection broke after `received` bytes.
-  //   part  the first bytes of an incomplete piece; null: there is none
-  std::function<void(std::shared_ptr<StoredPiece> part, size_t part_bytes,
-                     int64_t received)>
-      on_broken = nullptr;
-  // Called last.  OK: all pieces of the cut have come.
-  std::function<void(absl::Status)> on_done;
-};
 
 // Thread-safe.  Owns one thread ("pieces"), which repeats failed calls.
 class PieceClient final : public PieceExchange {

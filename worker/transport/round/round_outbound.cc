@@ -80,10 +80,6 @@ std::optional<RoundQueue::Item> RoundQueue::TakeNext() {
   return std::nullopt;
 }
 
-void RoundQueue::OnBroken() {
-  for (auto& [key, sending] : payloads_) sending.taken = 0;
-}
-
 std::vector<std::shared_ptr<RoundPayload>> RoundQueue::Forget(int64_t step) {
   std::vector<std::shared_ptr<RoundPayload>> dropped;
   std::erase_if(payloads_, [step, &dropped](auto& entry) {
@@ -126,11 +122,6 @@ RoundOutbound::RoundOutbound(RoundOutboundOptions options,
                      std::move(shared)),
       options_(std::move(options)),
       header_(HeaderOf(options_)) {}
-
-void RoundOutbound::SendAhead(const PayloadKey& key,
-                              std::shared_ptr<RoundPayload> payload) {
-  AddPayload(key, payload, /*message=*/{});
-}
 
 void RoundOutbound::Send(std::string message, const PayloadKey& key,
                          std::shared_ptr<RoundPayload> payload) {

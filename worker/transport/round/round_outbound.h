@@ -64,7 +64,9 @@ class RoundQueue {
 
   // The connection broke.  Bytes whose message is still to come go out again.
   // Bytes whose message was taken wait until it is sent again.
-  void OnBroken();
+  void OnBroken() {
+    for (auto& [key, sending] : payloads_) sending.taken = 0;
+  }
 
   // Drops the parts and results of steps before `step`.  The caller must free
   // them without a lock.
@@ -113,7 +115,9 @@ class RoundOutbound final : public OutboundStream {
                 std::shared_ptr<PlaneShared> shared);
 
   // As RoundTransport; `message` is a paceline.v1.RoundMessage.
-  void SendAhead(const PayloadKey& key, std::shared_ptr<RoundPayload> payload);
+  void SendAhead(const PayloadKey& key, std::shared_ptr<RoundPayload> payload) {
+    AddPayload(key, payload, /*message=*/{});
+  }
   void Send(std::string message, const PayloadKey& key,
             std::shared_ptr<RoundPayload> payload);
   // Also takes back memory that gRPC is writing: it waits a little, then ends

@@ -356,8 +356,8 @@ class RoundRun final : public RoundTransport,
     return FrameSink::Reading::kGoOn;
   }
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream) override {
-    std::vector<std::shared_ptr<RoundPayload>>
-        dropped;  // freed without the lock
+    // Freed without the lock.
+    std::vector<std::shared_ptr<RoundPayload>> dropped;
     absl::MutexLock lock(&mutex_);
     held_.erase(stream);
     const auto known = streams_.find(stream);
@@ -390,10 +390,10 @@ class RoundRun final : public RoundTransport,
     bool first = false;              // the first frame of this stream
   };
 
-  absl::StatusOr<Taking> RoundRun::BeginTake(
-      const std::shared_ptr<InboundStream>& stream, const MemberId& from) {
-    std::vector<std::shared_ptr<RoundPayload>>
-        dropped;  // freed without the lock
+  absl::StatusOr<Taking> BeginTake(const std::shared_ptr<InboundStream>& stream,
+                                   const MemberId& from) {
+    // Freed without the lock.
+    std::vector<std::shared_ptr<RoundPayload>> dropped;
     std::shared_ptr<InboundStream> replaced;
     const absl::Cleanup end_replaced = [&replaced] {
       if (replaced == nullptr) return;
@@ -444,8 +444,8 @@ class RoundRun final : public RoundTransport,
   }
 
   void EndTake(const std::shared_ptr<InboundStream>& stream, Sender& sender) {
-    std::vector<std::shared_ptr<RoundPayload>>
-        dropped;  // freed without the lock
+    // Freed without the lock.
+    std::vector<std::shared_ptr<RoundPayload>> dropped;
     std::shared_ptr<InboundStream> waiting;
     {
       absl::MutexLock lock(&mutex_);

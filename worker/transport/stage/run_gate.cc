@@ -261,31 +261,18 @@ void RunGate::Report(const StepReport& report, SharedStepGate::Answer answer) {
 absl::StatusOr<StepVerdict> RunGate::Decide(
     const std::vector<StepReport>& reports) {
   if (reports.empty()) return InvalidArgument("no report");
-  return holds_first_stage() ? DecideHere(reports) : DecideThere(reports);
-}
-
-absl::StatusOr<StepVerdict> RunGate::DecideHere(
-    const std::vector<StepReport>& reports) {
   std::shared_ptr<GateClient> local;
   {
     absl::MutexLock lock(&mutex_);
     const auto open = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return local_ != nullptr || !ended_.ok();
+      return !holds_first_stage() || local_ != nullptr || !ended_.ok();
     };
     mutex_.Await(absl::Condition(&open));
     if (!ended_.ok()) return ended_;
     local = local_;
   }
-  return local->Decide(reports);
-}
-
-absl::StatusOr<StepVerdict> RunGate::DecideThere(
-    const std::vector<StepReport>& reports) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!ended_.ok()) return ended_;
-  }
-  return asking_->Ask(fence_, reports);
+  return local != nullptr ? local->Decide(reports)
+                          : asking_->Ask(fence_, reports);
 }
 
 void RunGate::Cancel(absl::Status why) {

@@ -43,11 +43,6 @@ class RunGate final : public GateClient {
  private:
   class Asking;
 
-  absl::StatusOr<StepVerdict> DecideHere(
-      const std::vector<StepReport>& reports);
-  absl::StatusOr<StepVerdict> DecideThere(
-      const std::vector<StepReport>& reports);
-
   // Constant after construction.
   const Fence fence_;
   const WorkerId self_;

@@ -103,7 +103,10 @@ void RunState::Wire() {
   for (auto& [key, options] : streams) {
     options.fence = wiring_.fence;
     options.on_refused = [weak = weak_from_this()](const absl::Status& why) {
-      if (const auto self = weak.lock()) self->OnRefused(why);
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->End(why, /*linger=*/false);
+      self->gate_.Cancel(why);
     };
     options.on_link = [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->OnLink();
@@ -111,10 +114,6 @@ void RunState::Wire() {
     outbound_[key] =
         std::make_shared<StageOutbound>(std::move(options), shared_);
   }
-}
-
-void RunState::Connect() {
-  for (const auto& [key, stream] : outbound_) stream->Start();
 }
 
 void RunState::AddIncoming(FrameKind kind, int32_t boundary) {
@@ -210,7 +209,21 @@ absl::Status RunState::Send(Frame frame) {
 
 absl::StatusOr<Frame> RunState::Receive(const FrameKey& key) {
   PACELINE_ASSIGN_OR_RETURN(Frame frame, mailbox_.Take(key));
-  OnTaken(frame.header);
+  const FrameHeader& header = frame.header;
+  std::shared_ptr<InboundStream> stream;
+  std::optional<Credit> credit;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto inbound = inbound_.find({header.boundary, header.route});
+    if (inbound == inbound_.end() || inbound->second.kind != header.kind) {
+      return frame;
+    }
+    inbound->second.ledger.OnConsumed();
+    // Without a stream, the next hello gets the credit.
+    stream = inbound->second.stream;
+    if (stream != nullptr) credit = inbound->second.ledger.TakeDue();
+  }
+  if (credit) stream->SendCredit(header.kind, header.boundary, *credit);
   return frame;
 }
 
@@ -232,11 +245,6 @@ std::vector<std::weak_ptr<StageOutbound>> RunState::Close() {
   for (const auto& [key, stream] : outbound_) lingering.push_back(stream);
   gate_.Close();
   return lingering;
-}
-
-void RunState::OnRefused(const absl::Status& why) {
-  End(why, /*linger=*/false);
-  gate_.Cancel(why);
 }
 
 void RunState::End(const absl::Status& why, bool linger) {
@@ -404,24 +412,6 @@ void RunState::FlushLocked(Inbound* inbound) {
     ++shared_->counters.frames_refused;
     inbound->stream->End(InvalidArgument(put.message()));
   }
-}
-
-void RunState::OnTaken(const FrameHeader& header) {
-  std::shared_ptr<InboundStream> stream;
-  std::optional<Credit> credit;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto inbound = inbound_.find({header.boundary, header.route});
-    if (inbound == inbound_.end() || inbound->second.kind != header.kind) {
-      return;
-    }
-    inbound->second.ledger.OnConsumed();
-    // Without a stream, the next hello gets the credit.
-    stream = inbound->second.stream;
-    if (stream == nullptr) return;
-    credit = inbound->second.ledger.TakeDue();
-  }
-  if (credit) stream->SendCredit(header.kind, header.boundary, *credit);
 }
 
 void RunState::OnStreamDone(const std::shared_ptr<InboundStream>& stream) {

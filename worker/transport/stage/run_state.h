@@ -43,7 +43,9 @@ class RunState final : public Link,
   // object.
   void Wire();
   // Connects to the neighbours; once, after Wire().
-  void Connect();
+  void Connect() {
+    for (const auto& [key, stream] : outbound_) stream->Start();
+  }
 
   // Link.
   absl::Status Send(Frame frame) override;
@@ -114,8 +116,6 @@ class RunState final : public Link,
   void OnIntact(const std::shared_ptr<InboundStream>& stream, Frame frame,
                 int64_t bytes);
   void FlushLocked(Inbound* inbound) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnTaken(const FrameHeader& header);
-  void OnRefused(const absl::Status& why);
   void OnLink();
   void End(const absl::Status& why, bool linger);
 

@@ -252,10 +252,6 @@ bool InboundStream::DecideReadLocked() {
   return reads_ == Reads::kRunning;
 }
 
-void InboundStream::ReadLocked() {
-  if (reads_ != Reads::kRunning && DecideReadLocked()) StartRead(&read_);
-}
-
 void InboundStream::WriteLocked() {
   if (writing_ || sender_ == Sender::kEnding) return;
   if (std::exchange(receipt_due_, false)) return WriteBytesLocked("");

@@ -133,7 +133,9 @@ class InboundStream final
   }
   // Returns whether to start a read; a read that is started counts as running.
   bool DecideReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (reads_ != Reads::kRunning && DecideReadLocked()) StartRead(&read_);
+  }
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteBytesLocked(const std::string& bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -105,17 +105,14 @@ void OutboundStream::CancelCallLocked() {
 void OutboundStream::CloseLocked(bool linger) {
   need_ = linger && need_ != Need::kClosed ? Need::kDraining : Need::kClosed;
   if (need_ == Need::kClosed) return CancelCallLocked();
-  shared_->timers.RunAfter(
-      shared_->options.linger,
-      [self = shared_from_this()] { self->StopDraining(); });
+  shared_->timers.RunAfter(shared_->options.linger,
+                           [self = shared_from_this()] {
+                             absl::MutexLock lock(&self->mutex_);
+                             if (self->need_ != Need::kDraining) return;
+                             self->need_ = Need::kClosed;
+                             self->CancelCallLocked();
+                           });
   PumpSoonLocked();
-}
-
-void OutboundStream::StopDraining() {
-  absl::MutexLock lock(&mutex_);
-  if (need_ != Need::kDraining) return;
-  need_ = Need::kClosed;
-  CancelCallLocked();
 }
 
 void OutboundStream::OnCallDone(const absl::Status& status) {

@@ -127,7 +127,6 @@ class OutboundStream : public std::enable_shared_from_this<OutboundStream> {
   enum class Writes : uint8_t { kFree, kBusy, kFailed, kLast, kOver };
 
   void Connect();
-  void StopDraining();
   void OnWritten(bool ok);
   void OnReadEnded();
   void OnCallDone(const absl::Status& status);

@@ -34,11 +34,6 @@ void Plane::CloseRun(const PlaneRun& run) {
   fence_.left.Add(*std::exchange(fence_.open, std::nullopt));
 }
 
-std::shared_ptr<PlaneRun> Plane::open_run() {
-  absl::MutexLock lock(&mutex_);
-  return run_;
-}
-
 std::pair<FenceVerdict, std::shared_ptr<PlaneRun>> Plane::Decide(
     const Fence& fence) {
   absl::MutexLock lock(&mutex_);
@@ -73,15 +68,6 @@ InboundStream* Plane::Accept(const std::string& peer) {
   stream->Start(peer);
   if (refused) stream->End(Unavailable("the worker is stopping"));
   return stream.get();
-}
-
-std::set<std::shared_ptr<InboundStream>> Plane::streams() {
-  absl::MutexLock lock(&mutex_);
-  return streams_;
-}
-
-void Plane::EndStreams(const absl::Status& why) {
-  for (const auto& stream : streams()) stream->End(why);
 }
 
 absl::StatusOr<FrameSink::Reading> Plane::OnMessage(

@@ -45,7 +45,9 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   // Returns a new stream for gRPC.
   // peer: gRPC's name of the other side.
   InboundStream* Accept(const std::string& peer);
-  void EndStreams(const absl::Status& why);
+  void EndStreams(const absl::Status& why) {
+    for (const auto& stream : streams()) stream->End(why);
+  }
   // Ends the fence of the run, if it is the open one.
   void CloseRun(const PlaneRun& run);
   // The gRPC service that brings the streams.
@@ -77,10 +79,16 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   //   FailedPrecondition  another fence is open
   //   Aborted             the fence is not above all that were open before
   absl::Status OpenRun(const Fence& fence, std::shared_ptr<PlaneRun> run);
-  std::shared_ptr<PlaneRun> open_run();
+  std::shared_ptr<PlaneRun> open_run() {
+    absl::MutexLock lock(&mutex_);
+    return run_;
+  }
   // Decides about a message of `fence`; returns the run that takes it.
   std::pair<FenceVerdict, std::shared_ptr<PlaneRun>> Decide(const Fence& fence);
-  std::set<std::shared_ptr<InboundStream>> streams();
+  std::set<std::shared_ptr<InboundStream>> streams() {
+    absl::MutexLock lock(&mutex_);
+    return streams_;
+  }
 
   // Reads the header of a frame that this process may take.
   virtual absl::StatusOr<FrameLayout> Parse(

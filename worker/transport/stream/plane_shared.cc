@@ -38,16 +38,6 @@ std::shared_ptr<grpc::Channel> CallChannels::Make(const std::string& address,
   return channel;
 }
 
-void CallChannels::OnCallStarted() {
-  absl::MutexLock lock(&mutex_);
-  ++calls_;
-}
-
-void CallChannels::OnCallEnded() {
-  absl::MutexLock lock(&mutex_);
-  --calls_;
-}
-
 void CallChannels::DropUnused() {
   // freed without the lock
   std::vector<std::shared_ptr<grpc::Channel>> dropped;

@@ -81,8 +81,14 @@ class CallChannels {
                                       Role server = Role::kWorker);
 
   // Surround every call; the end comes after all objects of the call are gone.
-  void OnCallStarted();
-  void OnCallEnded();
+  void OnCallStarted() {
+    absl::MutexLock lock(&mutex_);
+    ++calls_;
+  }
+  void OnCallEnded() {
+    absl::MutexLock lock(&mutex_);
+    --calls_;
+  }
 
   // Drops channels without other users.  Do not call it on gRPC's threads.
   void DropUnused();
