@@ -165,7 +165,7 @@ class GossipRunner final : public MemberRunner {
       const ScopedPart part(parts_.time, TimePart::kAggregate);
       PACELINE_RETURN_IF_ERROR(Average(turn.theirs));
     }
-    parts_.on_state(turn.step + 1, /*took_over=*/false);
+    parts_.on_state(turn.step + 1, 0);
     if (offer_.has_value()) OfferState(*std::exchange(offer_, {}));
     const int64_t own = losses_.samples;
     // Estimated from this member's own micro-batches: others' are not known

@@ -224,8 +224,9 @@ class RoundRunner final : public MemberRunner {
     state_hash_ = 0;
     untold_ = turn;
     untold_->sums.clear();
-    if (applied_ == total_steps_) TellState();
-    parts_.on_state(applied_, /*took_over=*/false);
+    const bool awaited =
+        parts_.on_state(applied_, turn.result.compared_through);
+    if (awaited || applied_ == total_steps_) TellState();
     int64_t samples = 0;
     if (turn.divisor > 0) {
       for (const Contributor& each : turn.result.shards.front().contributors) {
