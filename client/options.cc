@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/commands/command.h"
-#include "client/commands/job/export.h"
+#include "client/commands/job/job.h"
 #include "client/study/study.h"
 #include "client/usage.h"
 #include "client/values/text.h"
@@ -66,16 +66,28 @@ CLI::Option* AddValue(CLI::App* app, const char* name, T& value,
   return app->add_option(name, value, help)->type_name(type);
 }
 
+// Adds a number; the help has its default, unless that is nothing or 0.
+template <typename T>
+CLI::Option* AddNumber(CLI::App* app, const char* name, T& value,
+                       const char* type, int64_t least, int64_t most,
+                       const char* help) {
+  CLI::Option* const option =
+      AddValue(app, name, value, type, help)->check(CLI::Range(least, most));
+  if constexpr (std::is_arithmetic_v<T>) {
+    if (value != 0) option->capture_default_str();
+  }
+  return option;
+}
+
 CLI::Option* AddModel(CLI::App* app, std::string& model) {
   return AddValue(app, "--model", model, "MODEL",
                   "Name of a model, as 'model list' has it");
 }
 
-CLI::Option* AddBatch(CLI::App* app, int64_t& batch) {
-  return AddValue(app, "--batch", batch, "B",
-                  "Samples of one micro-batch (train.batch is the "
-                  "samples of a step)")
-      ->check(CLI::Range(int64_t{1}, kMostSamples));
+CLI::Option* AddBatch(CLI::App* app, std::optional<int64_t>& batch) {
+  return AddNumber(app, "--batch", batch, "B", 1, kMostSamples,
+                   "Samples of one micro-batch (train.batch is the "
+                   "samples of a step)");
 }
 
 void AddSets(CLI::App* app, std::vector<std::string>& sets) {
@@ -140,20 +152,20 @@ class CommandLine {
     AddSimulate();
     AddTrust();
     AddContexts(AddGroup("context", "Gives names to meshes; needs none"));
-    PutExamples(Add(&app_, "top", "Shows the mesh as it changes, until Ctrl-C",
-                    Command::kTop),
-                {"top", "top | tee mesh.txt   (a line for each change)"});
+    Add(&app_, "top", "Shows the mesh as it changes, until Ctrl-C",
+        {"top", "top | tee mesh.txt   (a line for each change)"});
     AddCompletion();
   }
 
   CLI::App& app() { return app_; }
 
  private:
+  // examples, note: as PutExamples() has them
   CLI::App* Add(CLI::App* parent, const char* name, const char* help,
-                Command command) {
+                const std::vector<std::string>& examples = {},
+                const std::string& note = "") {
     CLI::App* const app = parent->add_subcommand(name, help);
-    app->footer("");  // CLI11 would repeat the parent's
-    app->callback([this, command] { options_.command = command; });
+    PutExamples(app, examples, note);
     return app;
   }
 
@@ -184,20 +196,16 @@ class CommandLine {
   void AddUp() {
     MeshOptions& mesh = options_.up.mesh;
     mesh.state = DefaultUpState();
-    CLI::App* const up = Add(&app_, "up",
-                             "Runs a coordinator and workers on this machine "
-                             "until Ctrl-C",
-                             Command::kUp);
-    AddValue(up, "--workers", mesh.workers, "N", "How many workers")
-        ->check(CLI::Range(1, 256))
-        ->capture_default_str();
-    AddValue(up, "--port", mesh.port, "P", "The coordinator's port; 0: any")
-        ->check(CLI::Range(0, 65535))
-        ->capture_default_str();
-    AddValue(up, "--http-port", mesh.http_port, "P",
-             "The port of the coordinator's /metrics; 0: any")
-        ->check(CLI::Range(0, 65535))
-        ->capture_default_str();
+    CLI::App* const up =
+        Add(&app_, "up",
+            "Runs a coordinator and workers on this machine "
+            "until Ctrl-C",
+            {"up", "up --workers 2 --port 0 --http-port 0 --state mesh"});
+    AddNumber(up, "--workers", mesh.workers, "N", 1, 256, "How many workers");
+    AddNumber(up, "--port", mesh.port, "P", 0, 65535,
+              "The coordinator's port; 0: any");
+    AddNumber(up, "--http-port", mesh.http_port, "P", 0, 65535,
+              "The port of the coordinator's /metrics; 0: any");
     AddValue(up, "--state", mesh.state, "DIR",
              "Folder for jobs, weights and logs")
         ->check([](const std::string& text) {
@@ -218,13 +226,11 @@ class CommandLine {
         });
     AddValue(up, "--ready-file,--port-file", options_.up.ready_file, kFile,
              "Writes this file, as JSON, once all workers have registered");
-    PutExamples(up,
-                {"up", "up --workers 2 --port 0 --http-port 0 --state mesh"});
   }
 
   // These options are the same however a job is submitted.
   void AddSubmission(CLI::App* command) {
-    AddSets(command, options_.sets);
+    AddSets(command, options_.source.sets);
     AddTimeout(command);
     command
         ->add_flag("--detach", options_.detach,
@@ -237,7 +243,10 @@ class CommandLine {
   void AddSubmit(CLI::App* job) {
     CLI::App* const submit =
         Add(job, "submit", "Submits a job and waits for its end",
-            Command::kJobSubmit);
+            {"job submit job.yaml",
+             "job submit job.yaml --set pipeline.stages=2 --dry-run",
+             "job submit --again last --set train.epochs=3",
+             "job submit - < job.yaml"});
     CLI::Option* const file =
         AddValue(submit, "file,-f,--file", options_.target, kFile,
                  "The job file (YAML); - reads standard input");
@@ -246,27 +255,22 @@ class CommandLine {
                  "Submits this job (its number, or 'last') once more, from its "
                  "beginning")
             ->excludes(file);
-    submit->callback([this, file, again] {
+    submit->callback([file, again] {
       if (!*file && !*again) throw CLI::RequiredError("FILE or --again JOB");
-      options_.command = Command::kJobSubmit;
     });
     AddSubmission(submit);
     AddValue(submit, "--plan", options_.plan_file, kFile,
              "Follows this plan file of 'plan --save': its cuts and workers");
-    PutExamples(submit,
-                {"job submit job.yaml",
-                 "job submit job.yaml --set pipeline.stages=2 --dry-run",
-                 "job submit --again last --set train.epochs=3",
-                 "job submit - < job.yaml"});
   }
 
   void AddJobList(CLI::App* job) {
     CLI::App* const list =
-        Add(job, "list", "Lists jobs, newest first", Command::kJobList);
+        Add(job, "list", "Lists jobs, newest first",
+            {"job list --limit 10 -o wide",
+             "job list --state queued,running --model lenet"});
     JobFilter& filter = options_.filter;
-    AddValue(list, "--limit", filter.limit, "N",
-             "Lists at most so many; 0: all")
-        ->check(CLI::Range(0, 1'000'000'000));
+    AddNumber(list, "--limit", filter.limit, "N", 0, 1'000'000'000,
+              "Lists at most so many; 0: all");
     AddValue(list, "--state", filter.states, "STATE,...",
              "Lists only jobs in these states")
         ->delimiter(',')
@@ -277,42 +281,39 @@ class CommandLine {
     AddValue(list, "--name", filter.name, "TEXT",
              "Lists only jobs with this in their names");
     AddWatch(list);
-    PutExamples(list, {"job list --limit 10 -o wide",
-                       "job list --state queued,running --model lenet"});
   }
 
   void AddJobs(CLI::App* job) {
     AddJobList(job);
     const auto with_job = [&](const char* name, const char* help,
-                              Command command) {
-      CLI::App* const app = Add(job, name, help, command);
+                              const std::vector<std::string>& examples = {}) {
+      CLI::App* const app = Add(
+          job, name, help,
+          examples.empty() ? std::vector{absl::StrCat("job ", name, " last")}
+                           : examples);
       AddTarget(app, "job", "JOB", "Number of the job, or 'last'");
-      PutExamples(app, {absl::StrCat("job ", name, " last")});
       return app;
     };
-    AddWatch(with_job("show",
-                      "Shows a job: progress, loss, accuracy, time split",
-                      Command::kJobShow));
+    AddWatch(
+        with_job("show", "Shows a job: progress, loss, accuracy, time split"));
     for (CLI::App* const app :
-         {with_job("logs", "Prints what the job's workers logged",
-                   Command::kJobLogs),
-          with_job("events", "Prints what happened to the job",
-                   Command::kJobEvents)}) {
+         {with_job("logs", "Prints what the job's workers logged"),
+          with_job("events", "Prints what happened to the job")}) {
       app->add_flag("-f,--follow", options_.follow,
                     "Goes on until the job ends");
     }
-    AddTimeout(with_job("wait", "Waits for the job's end", Command::kJobWait));
-    AddTimeout(with_job("watch",
-                        "Tells what happens to the job, and waits for its end",
-                        Command::kJobWatch));
-    with_job("stop", "Stops the job", Command::kJobStop);
+    AddTimeout(with_job("wait", "Waits for the job's end"));
+    AddTimeout(with_job(
+        "watch", "Tells what happens to the job, and waits for its end"));
+    with_job("stop", "Stops the job");
     CLI::App* const weights = with_job(
         "export",
         "Fetches the job's weights or predictions (safetensors).  A pipeline "
         "that trains makes a checkpoint for it, some steps old, which counts "
         "as one of the two that stay.  A job that was stopped gives its newest "
         "checkpoint",
-        Command::kJobExport);
+        {"job export last -o model.safetensors",
+         "job export last --adapters -o my-adapters"});
     AddValue(weights, "-o,--output-file", options_.export_file, kFile,
              "The file to write; - writes to standard output")
         ->required()
@@ -328,36 +329,31 @@ class CommandLine {
             "Of a job with model.lora: writes what trained into the folder "
             "that -o names, as Hugging Face's PEFT loads it")
         ->excludes(merged);
-    PutExamples(weights, {"job export last -o model.safetensors",
-                          "job export last --adapters -o my-adapters"});
     CLI::App* const resume = with_job(
         "resume",
         "Submits a new job that goes on from a checkpoint of an ended one",
-        Command::kJobResume);
+        {"job resume last", "job resume 7 --from 200 --set pipeline.stages=2"});
     AddSubmission(resume);
-    AddValue(resume, "--from", options_.from_step, "STEP",
-             "Goes on from the checkpoint of this step, not the newest one")
-        ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+    AddNumber(resume, "--from", options_.from_step, "STEP", 1, 1'000'000'000,
+              "Goes on from the checkpoint of this step, not the newest one");
     resume->add_flag("--accept-changed-data", options_.accept_changed_data,
                      "Takes data or a teacher that is not what it was");
-    PutExamples(resume, {"job resume last",
-                         "job resume 7 --from 200 --set pipeline.stages=2"});
-    with_job("delete", "Deletes an ended job, its weights and its checkpoints",
-             Command::kJobDelete);
-    CLI::App* const keys = Add(
-        job, "keys", "Explains the keys of a job file; needs no coordinator",
-        Command::kJobKeys);
-    AddValue(keys, "section", options_.target, "SECTION",
+    with_job("delete", "Deletes an ended job, its weights and its checkpoints");
+    AddValue(Add(job, "keys",
+                 "Explains the keys of a job file; needs no coordinator",
+                 {"job keys", "job keys train.optimizer"}),
+             "section", options_.target, "SECTION",
              "Explains one section or key only, as train.optimizer");
-    PutExamples(keys, {"job keys", "job keys train.optimizer"});
   }
 
   void AddReport() {
     ReportOptions& report = options_.report;
-    CLI::App* const app = Add(&app_, "report",
-                              "Shows what jobs did, side by side: loss, time, "
-                              "a step, faults, resources",
-                              Command::kReport);
+    CLI::App* const app =
+        Add(&app_, "report",
+            "Shows what jobs did, side by side: loss, time, "
+            "a step, faults, resources",
+            {"report last -o report.html", "report 7 8 --format csv > jobs.csv",
+             "report 7 --format perfetto -o step.json"});
     AddValue(app, "jobs", report.jobs, "JOB", "Numbers of jobs, or 'last'")
         ->required();
     AddValue(app, "--format", report.format, "FORMAT",
@@ -368,45 +364,33 @@ class CommandLine {
     AddValue(app, "-o,--output-file", report.file, kFile,
              "The file to write (default: standard output)")
         ->check(WhyNoExportFile, "");
-    PutExamples(app, {"report last -o report.html",
-                      "report 7 8 --format csv > jobs.csv",
-                      "report 7 --format perfetto -o step.json"});
   }
 
   void AddNodes(CLI::App* node) {
-    CLI::App* const list =
-        Add(node, "list", "Lists all workers", Command::kNodeList);
-    AddWatch(list);
-    PutExamples(list, {"node list -o json", "node list --watch"});
-    const auto with_node = [&](const char* name, const char* help,
-                               Command command) {
-      CLI::App* const app = Add(node, name, help, command);
-      AddTarget(app, "node", "NODE", "Name or number of the worker");
-      PutExamples(app, {absl::StrCat("node ", name, " w1")});
+    AddWatch(Add(node, "list", "Lists all workers",
+                 {"node list -o json", "node list --watch"}));
+    const auto with_node = [&](const char* name, const char* help) {
+      AddTarget(Add(node, name, help, {absl::StrCat("node ", name, " w1")}),
+                "node", "NODE", "Name or number of the worker");
     };
-    with_node("show", "Shows one worker", Command::kNodeShow);
+    with_node("show", "Shows one worker");
     with_node("drain",
               "Gives a worker nothing new; what it holds of jobs moves to "
-              "other workers",
-              Command::kNodeDrain);
-    with_node("undrain", "Gives a drained worker work again",
-              Command::kNodeUndrain);
-    with_node("forget", "Takes a lost or stopped worker off the list",
-              Command::kNodeForget);
+              "other workers");
+    with_node("undrain", "Gives a drained worker work again");
+    with_node("forget", "Takes a lost or stopped worker off the list");
   }
 
   void AddModels(CLI::App* model) {
-    PutExamples(Add(model, "list", "Lists all models", Command::kModelList),
-                {"model list"});
+    Add(model, "list", "Lists all models", {"model list"});
     CLI::App* const inspect =
         Add(model, "inspect",
             "Layers and sizes of a model, or what a weights file holds",
-            Command::kModelInspect);
+            {"model inspect vit --set model.depth=2",
+             "model inspect weights.safetensors"});
     AddTarget(inspect, "model", kFile,
               "Name of a model, or of a .safetensors file");
-    AddSets(inspect, options_.sets);
-    PutExamples(inspect, {"model inspect vit --set model.depth=2",
-                          "model inspect weights.safetensors"});
+    AddSets(inspect, options_.source.sets);
     AddPrune(model);
   }
 
@@ -417,7 +401,8 @@ class CommandLine {
         "Takes heads, hidden units, channels and width that matter least out "
         "of the weights of a vit, deit, resnet or vgg.  Prints model.sizes, "
         "which a job with the new file needs",
-        Command::kModelPrune);
+        {"model prune vit.safetensors -f vit.yaml --target-macs "
+         "0.5 -o pruned.safetensors"});
     AddValue(app, "weights", options.weights, kFile, "The .safetensors file")
         ->required();
     AddValue(app, "-o,--output-file", options.out, kFile, "The file to write")
@@ -430,20 +415,18 @@ class CommandLine {
              "How units are scored: by the sum of absolute weights (l1), or by "
              "what the loss would change without them (taylor)")
         ->check(CLI::IsMember({"l1", "taylor"}));
-    AddValue(app, "--batches", options.batches, "N",
-             "With --score taylor: jobs of one step, a batch each (default: 8)")
-        ->check(CLI::Range(1, 1000));
+    AddNumber(
+        app, "--batches", options.batches, "N", 1, 1000,
+        "With --score taylor: jobs of one step, a batch each (default: 8)");
     CLI::Option* const of_model = AddModel(app, options.model);
     CLI::Option* const job = AddValue(app, "-f,--file", options.job_file, kFile,
                                       "The job that the weights are of")
                                  ->excludes(of_model);
     app->callback([this, of_model, job] {
       if (!*of_model && !*job) throw CLI::RequiredError("--file or --model");
-      options_.command = Command::kModelPrune;
+      options_.command = "model prune --score " + options_.prune.score;
     });
     AddSets(app, options.sets);
-    PutExamples(app, {"model prune vit.safetensors -f vit.yaml --target-macs "
-                      "0.5 -o pruned.safetensors"});
   }
 
   void AddStudy() {
@@ -451,7 +434,13 @@ class CommandLine {
     CLI::App* const app =
         Add(&app_, "study",
             "Runs a job with several settings, and compares what comes out",
-            Command::kStudy);
+            {"study deploy/studies/batch-size.yaml --dry-run",
+             "study deploy/studies/batch-size.yaml --report out.html",
+             "study batch.yaml --set train.steps=200 -o json",
+             "study deploy/studies/pipedream.yaml"},
+            "A study that was interrupted goes on where it was: type the "
+            "same again.  A study file with 'plan' in place of 'base' "
+            "plans and simulates, and asks no coordinator.");
     AddValue(app, "file", study.file, kFile, "The study file (YAML)")
         ->required();
     AddSets(app, study.sets);
@@ -465,26 +454,23 @@ class CommandLine {
     app->add_flag(
         "--yes", study.yes,
         absl::StrCat("Also where there are more than ", kManyJobs, " jobs"));
-    PutExamples(app,
-                {"study deploy/studies/batch-size.yaml --dry-run",
-                 "study deploy/studies/batch-size.yaml --report out.html",
-                 "study batch.yaml --set train.steps=200 -o json",
-                 "study deploy/studies/pipedream.yaml"},
-                "A study that was interrupted goes on where it was: type the "
-                "same again.  A study file with 'plan' in place of 'base' "
-                "plans and simulates, and asks no coordinator.");
   }
 
   void AddProfile() {
     ProfileOptions& options = options_.profile;
+    JobSource& source = options_.source;
     CLI::App* const app =
         Add(&app_, "profile",
             "Measures a model's layers on workers, and their links",
-            Command::kProfile);
-    CLI::Option* const model = AddModel(app, options.model);
-    CLI::Option* const batch = AddBatch(app, options.batch);
+            {"profile --model lenet --batch 16",
+             "profile --model vit --batch 8 --set model.depth=6 "
+             "--worker w1 --worker w2",
+             "profile -f job.yaml --set train.micro_batch=8",
+             "profile --model lenet --batch 16 -o json > lenet.json"});
+    CLI::Option* const model = AddModel(app, source.model);
+    CLI::Option* const batch = AddBatch(app, source.batch);
     model->needs(batch);
-    AddValue(app, "-f,--file", options.job_file, kFile,
+    AddValue(app, "-f,--file", source.file, kFile,
              "Model, micro-batch and precision of a job, as YAML; - reads "
              "standard input")
         ->excludes(model)
@@ -504,26 +490,30 @@ class CommandLine {
            "--no-links", [&options](int64_t) { options.links = false; },
            "Measures no bandwidth and latency")
         ->excludes(links);
-    AddSets(app, options.sets);
+    AddSets(app, source.sets);
     AddTimeout(app);
-    PutExamples(app, {"profile --model lenet --batch 16",
-                      "profile --model vit --batch 8 --set model.depth=6 "
-                      "--worker w1 --worker w2",
-                      "profile -f job.yaml --set train.micro_batch=8",
-                      "profile --model lenet --batch 16 -o json > lenet.json"});
   }
 
   void AddBench(CLI::App* bench) {
-    AddBenchOptions(Add(bench, "infer",
-                        "Runs a model forward over 1, 2, ... stages: samples a "
-                        "second, latency, and where the rest goes",
-                        Command::kBench),
-                    /*train=*/false);
+    AddBenchOptions(
+        Add(bench, "infer",
+            "Runs a model forward over 1, 2, ... stages: samples a "
+            "second, latency, and where the rest goes",
+            {"bench infer --model lenet",
+             "bench infer --model deit_small_patch16_224 --stages 1,2,3,4,6 "
+             "--policy equal,min-cut,optimal",
+             "bench infer --model vit --set pipeline.codec=bf16 -o json"},
+            "Samples are made up and weights are random: only the time "
+            "counts."),
+        /*train=*/false);
     CLI::App* const train =
         Add(bench, "train",
             "Trains for some steps over 1, 2, ... stages: samples a second, "
             "and where the rest goes",
-            Command::kBench);
+            {"bench train --model lenet --micro-batch 8 --micro-batches 16",
+             "bench train --model deit_small_patch16_224 --stages 1,4 "
+             "--micro-batch 2 --micro-batches 32 --schedule 1f1b,zero-bubble"},
+            "Samples are made up; micro-batches are those of a batch.");
     AddBenchOptions(train, /*train=*/true);
     train->preparse_callback([this](size_t) { options_.bench.train = true; });
   }
@@ -539,33 +529,25 @@ class CommandLine {
              "Policies that cut; default: optimal")
         ->delimiter(',')
         ->check(CheckPolicy, "");
-    AddValue(app, "--micro-batch", options.micro_batch, "B",
-             "Samples of one micro-batch")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-        ->capture_default_str();
-    CLI::Option* const micro_batches =
-        AddValue(app, "--micro-batches", options.micro_batches, "M",
-                 train ? "Micro-batches of a batch"
-                       : "Number of micro-batches that pass through; without "
-                         "it more where these take no time")
-            ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
-            ->capture_default_str();
+    AddNumber(app, "--micro-batch", options.micro_batch, "B", 1,
+              int64_t{1} << 20, "Samples of one micro-batch");
+    CLI::Option* const micro_batches = AddNumber(
+        app, "--micro-batches", options.micro_batches, "M", 2, int64_t{1} << 20,
+        train ? "Micro-batches of a batch"
+              : "Number of micro-batches that pass through; without "
+                "it more where these take no time");
     if (!train) {
       app->callback([this, micro_batches] {
-        options_.command = Command::kBench;
         options_.bench.lengthen = micro_batches->count() == 0;
       });
     }
-    AddValue(app, "--tries", options.tries, "N",
-             "Rounds through all cases; the result of median speed-up is "
-             "shown")
-        ->check(CLI::Range(1, 99))
-        ->capture_default_str();
-    AddValue(app, "--paired", options.paired, "N",
-             "Runs one worker alone before and after every case, for N "
-             "micro-batches (training: steps): for machines whose speed "
-             "changes")
-        ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));
+    AddNumber(app, "--tries", options.tries, "N", 1, 99,
+              "Rounds through all cases; the result of median speed-up is "
+              "shown");
+    AddNumber(app, "--paired", options.paired, "N", 2, int64_t{1} << 20,
+              "Runs one worker alone before and after every case, for N "
+              "micro-batches (training: steps): for machines whose speed "
+              "changes");
     app->add_flag_function(
         "--no-profile", [&options](int64_t) { options.profile = false; },
         "Plans without measuring first, with earlier measurements if any");
@@ -576,29 +558,11 @@ class CommandLine {
                "Schedules, as pipeline.schedule; default: 1f1b")
           ->delimiter(',')
           ->check(CheckSchedule, "");
-      AddValue(app, "--steps", options.steps, "N",
-               "Number of batches; the first one is not counted")
-          ->check(CLI::Range(int64_t{2}, int64_t{1'000'000}))
-          ->capture_default_str();
+      AddNumber(app, "--steps", options.steps, "N", 2, 1'000'000,
+                "Number of batches; the first one is not counted");
     }
     AddSets(app, options.sets);
     AddTimeout(app);
-    app->footer(
-        train ? "Samples are made up; micro-batches are those of a batch.\n"
-                "Examples:\n"
-                "  paceline bench train --model lenet --micro-batch 8 "
-                "--micro-batches 16\n"
-                "  paceline bench train --model deit_small_patch16_224 "
-                "--stages 1,4 --micro-batch 2 --micro-batches 32 "
-                "--schedule 1f1b,zero-bubble"
-              : "Samples are made up and weights are random: only the time "
-                "counts.\n"
-                "Examples:\n"
-                "  paceline bench infer --model lenet\n"
-                "  paceline bench infer --model deit_small_patch16_224 "
-                "--stages 1,2,3,4,6 --policy equal,min-cut,optimal\n"
-                "  paceline bench infer --model vit --set pipeline.codec=bf16 "
-                "-o json");
   }
 
   void AddPlan() {
@@ -606,7 +570,12 @@ class CommandLine {
     CLI::App* const app =
         Add(&app_, "plan",
             "Plans which layers go where, says why, and how good it is",
-            Command::kPlan);
+            {"plan --model lenet --batch 16", "plan -f job.yaml --compare",
+             "plan -f job.yaml --save plan.json",
+             "plan --profile vgg16.txt --machines 4x4 --bandwidth "
+             "1e10,1.25e9 --memory 16e9"},
+            "Layers are numbered from 0; in -o json last_layer is one past "
+            "the last.");
     AddModel(app, options.model);
     AddValue(app, "-f,--file", options.job_file, kFile,
              "A job, as YAML; - reads standard input");
@@ -614,8 +583,8 @@ class CommandLine {
              "Layers from a file: the published graph format, what "
              "'profile -o json' prints, or a plan file; asks no "
              "coordinator");
-    AddValue(app, "--batch", options.batch, "B", "Samples of one micro-batch")
-        ->check(CLI::Range(int64_t{1}, kMostSamples));
+    AddNumber(app, "--batch", options.batch, "B", 1, kMostSamples,
+              "Samples of one micro-batch");
     AddValue(app, "--machines", options.machines, "NxM",
              "With --profile: 16 devices, or 4x4: devices of a machine, "
              "and machines");
@@ -633,13 +602,6 @@ class CommandLine {
              "Writes a plan file, for 'simulate --plan' and 'job submit "
              "--plan'");
     AddSets(app, options.sets);
-    PutExamples(app,
-                {"plan --model lenet --batch 16", "plan -f job.yaml --compare",
-                 "plan -f job.yaml --save plan.json",
-                 "plan --profile vgg16.txt --machines 4x4 --bandwidth "
-                 "1e10,1.25e9 --memory 16e9"},
-                "Layers are numbered from 0; in -o json last_layer is one past "
-                "the last.");
   }
 
   void AddPolicy(CLI::App* app) {
@@ -651,9 +613,8 @@ class CommandLine {
         ->check(CheckPolicy, "");
     app->add_flag("--compare", options.compare,
                   "Asks all policies: cost, gap and time in one table");
-    AddValue(app, "--seed", options.seed, "N", "Seed of mcmc and soft")
-        ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
-        ->capture_default_str();
+    AddNumber(app, "--seed", options.seed, "N", 0,
+              std::numeric_limits<int64_t>::max(), "Seed of mcmc and soft");
     app->add_option("--cost-model", options.cost_model,
                     "paceline, or pipedream: the formula of PipeDream's "
                     "optimizer")
@@ -664,15 +625,15 @@ class CommandLine {
 
   void AddGoal(CLI::App* app) {
     PlanOptions& options = options_.plan;
-    AddValue(app, "--micro-batches", options.micro_batches, "M",
-             "Micro-batches of a step; 0: an endless stream, where only the "
-             "bottleneck counts.  Default: train.batch / train.micro_batch; 0 "
-             "with --profile")
-        ->check(CLI::Range(int64_t{0}, kMaxPlannedMicroBatches));
+    AddNumber(app, "--micro-batches", options.micro_batches, "M", 0,
+              kMaxPlannedMicroBatches,
+              "Micro-batches of a step; 0: an endless stream, where only the "
+              "bottleneck counts.  Default: train.batch / train.micro_batch; 0 "
+              "with --profile");
     app->add_flag("--inference", options.inference,
                   "Plans the forward pass only");
-    AddValue(app, "--stages", options.stages, "S", "Exactly so many stages")
-        ->check(CLI::Range(1, 100'000));
+    AddNumber(app, "--stages", options.stages, "S", 1, 100'000,
+              "Exactly so many stages");
     app->add_flag("--replicas", options.replicas,
                   "Several workers a stage, where that is faster.  The "
                   "default, except for training on a mesh without "
@@ -691,11 +652,15 @@ class CommandLine {
   }
 
   void AddPredict() {
-    PredictModelOptions& of_model = options_.predict_model;
-    CLI::App* const app = app_.add_subcommand(
-        "predict",
-        "Predicts times of layers.  --fit tests the prediction on a file; "
-        "--model predicts a model's layers");
+    JobSource& source = options_.source;
+    CLI::App* const app =
+        Add(&app_, "predict",
+            "Predicts times of layers.  --fit tests the prediction on a file; "
+            "--model predicts a model's layers",
+            {"predict --model vit --batch 8",
+             "predict --fit collectives.csv --fit dot.csv",
+             "predict --fit collectives.csv --at "
+             "op=all_reduce,dtype=f16,group_size=4,elements=100000"});
     CLI::Option* const fit =
         AddValue(app, "--fit", options_.predict.files, kFile,
                  "Measured times: comma separated, a header line, one size "
@@ -707,23 +672,19 @@ class CommandLine {
              "size; may be given again")
         ->allow_extra_args(false)
         ->needs(fit);
-    CLI::Option* const model = AddModel(app, of_model.model)->excludes(fit);
-    AddBatch(app, of_model.batch)->needs(model);
-    AddValue(app, "--device", of_model.device, "NODE",
+    CLI::Option* const model = AddModel(app, source.model)->excludes(fit);
+    AddBatch(app, source.batch)->needs(model);
+    AddValue(app, "--device", options_.device, "NODE",
              "With --model: predicts for this worker; default: all")
         ->needs(model);
-    AddSets(app, of_model.sets);
+    AddSets(app, source.sets);
     app->callback([this, fit, model] {
       if (!*fit && !*model) throw CLI::RequiredError("--fit or --model");
-      if (*model && options_.predict_model.batch == 0) {
+      if (*model && !options_.source.batch) {
         throw CLI::RequiredError("--batch, beside --model,");
       }
-      options_.command = *fit ? Command::kPredict : Command::kPredictModel;
+      options_.command = *fit ? "predict --fit" : "predict --model";
     });
-    PutExamples(app, {"predict --model vit --batch 8",
-                      "predict --fit collectives.csv --fit dot.csv",
-                      "predict --fit collectives.csv --at "
-                      "op=all_reduce,dtype=f16,group_size=4,elements=100000"});
   }
 
   void AddSimulate() {
@@ -731,7 +692,10 @@ class CommandLine {
     CLI::App* const app =
         Add(&app_, "simulate",
             "Simulates a pipeline, event by event; needs no coordinator",
-            Command::kSimulate);
+            {"simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16",
+             "simulate --model vit --batch 8 --devices 3 --trace t.json",
+             "simulate --plan plan.json --schedule gpipe",
+             "simulate --devices 4 --slow d2@1=3:5 --fail d1@0.5:10"});
     AddMachineFlags(app);
     CLI::Option* const plan =
         AddValue(app, "--plan", options_.plan_file, kFile,
@@ -744,15 +708,12 @@ class CommandLine {
              "Order of forwards and backwards (default 1f1b)");
     AddValue(app, "--micro-batches", flags.micro_batches, "M",
              "Micro-batches of a step (default 32)");
-    AddValue(app, "--steps", flags.steps, "K", "Number of steps")
-        ->check(CLI::Range(1, 100'000))
-        ->capture_default_str();
+    AddNumber(app, "--steps", flags.steps, "K", 1, 100'000, "Number of steps");
     app->add_flag("--inference", flags.inference,
                   "Simulates forward passes only, batch after batch");
-    AddValue(app, "--credit", flags.credit_frames, "N",
-             "Frames that may be on their way over one boundary in one "
-             "direction; 0: as many as workers grant")
-        ->check(CLI::Range(0, 1 << 20));
+    AddNumber(app, "--credit", flags.credit_frames, "N", 0, 1 << 20,
+              "Frames that may be on their way over one boundary in one "
+              "direction; 0: as many as workers grant");
     AddValue(app, "--slow", flags.slow, "DEVICE@TIME=FACTOR[:DURATION]",
              "A device takes FACTOR times as long from TIME on; may be "
              "given again")
@@ -763,11 +724,6 @@ class CommandLine {
         ->allow_extra_args(false);
     AddValue(app, "--trace", flags.trace_file, kFile,
              "Writes what happened for ui.perfetto.dev");
-    PutExamples(app,
-                {"simulate --devices 4 --speed 1,1,1,0.5 --micro-batches 16",
-                 "simulate --model vit --batch 8 --devices 3 --trace t.json",
-                 "simulate --plan plan.json --schedule gpipe",
-                 "simulate --devices 4 --slow d2@1=3:5 --fail d1@0.5:10"});
   }
 
   void AddMachineFlags(CLI::App* app) {
@@ -795,7 +751,7 @@ class CommandLine {
     add("--stages", flags.stages, "S",
         "Number of stages (default: one a device)");
     CLI::Option* const model =
-        add("--model", options_.simulate.model, "MODEL",
+        add("--model", options_.source.model, "MODEL",
             "Takes the layers of a model, by their flops");
     // Without a model: equal layers.
     for (CLI::Option* const of_equal_layers :
@@ -818,7 +774,7 @@ class CommandLine {
     add("--flops", flags.flops_per_second, "FLOP/S",
         "Flops a second of a device of speed 1 (default 1e10)")
         ->needs(model);
-    add("--set", options_.simulate.sets, "KEY=VALUE",
+    add("--set", options_.source.sets, "KEY=VALUE",
         "Overrides one value of the model: KEY=VALUE, as in "
         "model.depth=2; may be given again")
         ->allow_extra_args(false)
@@ -829,98 +785,85 @@ class CommandLine {
     CLI::App* const token =
         AddGroup("token", "Makes tokens with which machines and people join");
     CLI::App* const create =
-        Add(token, "create", "Prints a new token", Command::kTokenCreate);
+        Add(token, "create", "Prints a new token",
+            {"token create --role worker",
+             "token create --role client --uses 5 --ttl 10m"});
     AddValue(create, "--role", options_.token.role, "ROLE",
              "What the token makes: worker or client")
         ->check(CLI::IsMember({"worker", "client"}))
         ->capture_default_str();
-    AddValue(create, "--uses", options_.token.uses, "N",
-             "How many may join with it")
-        ->check(CLI::Range(int64_t{1}, int64_t{1000}))
-        ->capture_default_str();
+    AddNumber(create, "--uses", options_.token.uses, "N", 1, 1000,
+              "How many may join with it");
     AddValue(create, "--for", options_.token.for_name, "NAME",
              "The only name that it is good for, also where it is taken");
     AddTime(create, "--ttl", options_.token.ttl,
             "How long it is good for: 90s, 5m or 2h (default 1h)");
-    PutExamples(create, {"token create --role worker",
-                         "token create --role client --uses 5 --ttl 10m"});
-    PutExamples(Add(token, "list", "Shows tokens that are still good",
-                    Command::kTokenList),
-                {"token list -o json"});
-    CLI::App* const revoke =
-        Add(token, "revoke", "Makes a token useless", Command::kTokenRevoke);
-    AddTarget(revoke, "id", "ID", "As 'token list' shows it");
-    PutExamples(revoke, {"token revoke 489c576a"});
+    Add(token, "list", "Shows tokens that are still good",
+        {"token list -o json"});
+    AddTarget(Add(token, "revoke", "Makes a token useless",
+                  {"token revoke 489c576a"}),
+              "id", "ID", "As 'token list' shows it");
     AddLogin();
   }
 
   void AddLogin() {
     CLI::App* const login =
         Add(&app_, "login", "Gets a client's certificate with a token",
-            Command::kLogin);
-    AddTarget(login, "host", "HOST:PORT", "Where the coordinator is");
+            {"login pi-1.local:7400 TOKEN"});
+    AddValue(login, "host", options_.host, "HOST:PORT",
+             "Where the coordinator is")
+        ->required();
     AddValue(login, "token", options_.login_token, "TOKEN",
              "As 'token create --role client' prints it")
         ->required();
     AddValue(login, "--user", options_.user, "NAME",
              "Name in the certificate (default: yours on this machine)");
-    PutExamples(login, {"login pi-1.local:7400 TOKEN"});
     AddTls(AddGroup("tls", "Tries and revokes certificates"));
     Add(&app_, "doctor",
         "Looks at this machine and at the mesh; says what is wrong and what to "
         "type",
-        Command::kDoctor)
-        ->footer(
-            "It exits with 1 where something is a problem; a warning is none.\n"
-            "Example:\n  paceline doctor");
+        {"doctor"},
+        "It exits with 1 where something is a problem; a warning is none.");
   }
 
   void AddTls(CLI::App* tls) {
     CLI::App* const revoke =
         Add(tls, "revoke",
             "Locks out a machine or person; a new token lets it join again",
-            Command::kTlsRevoke);
+            {"tls revoke kim --role client"});
     AddTarget(revoke, "name", "NAME", "The worker's, or the person's");
     AddValue(revoke, "--role", options_.token.role, "ROLE",
              "What NAME is: worker or client")
         ->check(CLI::IsMember({"worker", "client"}))
         ->capture_default_str();
-    PutExamples(revoke, {"tls revoke kim --role client"});
-    CLI::App* const check = Add(
-        tls, "check",
-        "Tries a coordinator with the certificate here, and says what is wrong",
-        Command::kTlsCheck);
-    AddValue(check, "host", options_.target, "HOST:PORT",
+    AddValue(Add(tls, "check",
+                 "Tries a coordinator with the certificate here, and says what "
+                 "is wrong",
+                 {"tls check pi-1.local:7400"}),
+             "host", options_.host, "HOST:PORT",
              "Where the coordinator is (default: --coordinator)");
-    PutExamples(check, {"tls check pi-1.local:7400"});
   }
 
   void AddContexts(CLI::App* context) {
-    PutExamples(Add(context, "list", "Lists contexts", Command::kContextList),
-                {"context list"});
+    Add(context, "list", "Lists contexts", {"context list"});
     CLI::App* const set = Add(context, "set", "Makes a context, or changes it",
-                              Command::kContextSet);
+                              {"context set lab pi-1.local:7400"});
     AddTarget(set, "context", "CONTEXT", "A name for the mesh");
     AddValue(set, "host", options_.host, "HOST:PORT",
              "Where its coordinator is")
         ->required();
-    PutExamples(set, {"context set lab pi-1.local:7400"});
-    CLI::App* const use =
-        Add(context, "use", "All later commands are about this mesh",
-            Command::kContextUse);
-    AddValue(use, "context", options_.target, "CONTEXT",
+    AddValue(Add(context, "use", "All later commands are about this mesh",
+                 {"context use lab"}),
+             "context", options_.target, "CONTEXT",
              "The context; without one: none is in use any more");
-    PutExamples(use, {"context use lab"});
-    CLI::App* const remove =
-        Add(context, "delete", "Deletes a context", Command::kContextDelete);
-    AddTarget(remove, "context", "CONTEXT", "The context");
-    PutExamples(remove, {"context delete lab"});
+    AddTarget(
+        Add(context, "delete", "Deletes a context", {"context delete lab"}),
+        "context", "CONTEXT", "The context");
   }
 
   void AddCompletion() {
     CLI::App* const app =
-        Add(&app_, "completion", "Prints a completion script for a shell",
-            Command::kCompletion);
+        Add(&app_, "completion", "Prints a completion script for a shell");
     AddTarget(app, "shell", "SHELL", "bash, zsh or fish");
     app->get_option("shell")->check(CLI::IsMember({"bash", "zsh", "fish"}));
     app->footer("Example:\n  source <(paceline completion bash)");
@@ -935,8 +878,10 @@ class CommandLine {
 std::optional<ParseStop> ParseClientOptions(int argc, const char* const* argv,
                                             ClientOptions* options) {
   CommandLine line(*options);
+  options->command.clear();
   try {
     line.app().parse(argc, argv);
+    if (options->command.empty()) options->command = NameOf(line.app());
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
@@ -962,7 +907,7 @@ Completion CompleteCommandLine(const std::vector<std::string>& words,
                          options)) {
     completion.ask.clear();
   }
-  options->command = Command::kComplete;
+  options->command = kCompleteCommand;
   options->output.reset();
   return completion;
 }

@@ -6,77 +6,53 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "client/commands/completion.h"
-#include "client/commands/job/export.h"
-#include "client/commands/job/jobs_and_nodes.h"
-#include "client/commands/job/prune.h"
-#include "client/commands/job/report.h"
-#include "client/commands/job/study.h"
+#include "client/commands/job/job.h"
 #include "client/commands/mesh/mesh.h"
-#include "client/commands/plan/plan_question.h"
-#include "client/commands/plan/predict.h"
-#include "client/commands/plan/profile.h"
-#include "client/commands/plan/simulate.h"
-#include "client/commands/trust/trust.h"
+#include "client/commands/plan/plan.h"
 
 namespace paceline {
 
-enum class Command {
-  kUp,
-  kJobSubmit,
-  kJobList,
-  kJobShow,
-  kJobLogs,
-  kJobEvents,
-  kJobWait,
-  kJobWatch,
-  kJobStop,
-  kJobExport,
-  kJobResume,
-  kJobDelete,
-  kJobKeys,
-  kNodeList,
-  kNodeShow,
-  kNodeDrain,
-  kNodeUndrain,
-  kNodeForget,
-  kModelList,
-  kModelInspect,
-  kModelPrune,
-  kProfile,
-  kBench,
-  kReport,
-  kStudy,
-  kPlan,
-  kPredict,       // --fit: asks no coordinator
-  kPredictModel,  // --model
-  kSimulate,
-  kTokenCreate,
-  kTokenList,
-  kTokenRevoke,
-  kLogin,
-  kTlsCheck,
-  kTlsRevoke,
-  kTop,
-  kDoctor,
-  kContextList,
-  kContextSet,
-  kContextUse,
-  kContextDelete,
-  kCompletion,
-  kComplete,  // hidden; what a mesh offers
+// Completion of command lines.  A shell calls the hidden command `paceline
+// __complete WORDS...` with the words up to the one that is being typed, and
+// gets a line for each word that may stand there.
+inline constexpr char kCompleteCommand[] = "__complete";
+
+struct Offer {
+  std::string word;
+  std::string help = {};
+};
+
+// The words that may stand in place of the last one of a command line.
+struct Completion {
+  std::string word = {};  // as far as it is typed, behind the last comma
+  std::string head = {};  // what stands before that comma, with the comma
+  std::vector<Offer> offers = {};
+  std::string ask = {};  // a mesh knows more: its JOBs, NODEs or CONTEXTs
+  bool files = false;
+  bool goes_on = false;             // no blank follows an offered word
+  std::vector<std::string> mesh{};  // the options that name the mesh
+};
+
+// A command line names one of our models, else a file.
+struct JobSource {
+  std::string model = {};
+  std::optional<int64_t> batch = {};  // samples of a micro-batch; with a model
+  std::string file = {};
+  std::vector<std::string> sets = {};  // --set
 };
 
 struct ClientOptions {
-  Command command = Command::kJobList;
+  // Words as they are typed, without the program: "job list"; with the option
+  // that decides what a command needs: "predict --fit".
+  std::string command;
   std::optional<std::string> coordinator;  // --coordinator
   std::optional<std::string> context;      // --context
   std::optional<std::string> output;       // --output
   std::optional<std::string> tls_dir;      // --tls-dir
   std::optional<std::string> secret_file;  // --secret-file
   std::string target;  // job, node, model, job file, context or shell
-  std::string host;    // context set: HOST:PORT
-  std::vector<std::string> sets;
+  std::string host;    // context set, login, tls check: HOST:PORT
+  JobSource source;    // for commands without a structure of their own
   bool detach = false;
   bool dry_run = false;
   bool follow = false;
@@ -91,7 +67,7 @@ struct ClientOptions {
   std::string plan_file;  // job submit, simulate
   UpOptions up;
   PredictFitOptions predict;
-  PredictModelOptions predict_model;
+  std::string device;  // predict --model; empty: all
   ProfileOptions profile;
   BenchOptions bench;
   ReportOptions report;
@@ -122,5 +98,12 @@ std::optional<ParseStop> ParseClientOptions(int argc, const char* const* argv,
 // knows more.
 Completion CompleteCommandLine(const std::vector<std::string>& words,
                                ClientOptions* options);
+
+// A line for each offer that begins with the typed word: the word, a tabulator,
+// its help.  Before them `:files` where files may stand too, and `:nospace`.
+std::string CompletionText(const Completion& completion);
+
+// The script for bash, zsh or fish that calls the hidden command.
+std::string CompletionScript(const std::string& shell);
 
 }  // namespace paceline

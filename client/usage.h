@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/commands/completion.h"
+#include "client/options.h"
 #include "client/values/text.h"
 
 namespace paceline {
@@ -33,6 +33,9 @@ CLI::Option* AddTime(CLI::App* app, const char* name, T& time,
         return "";
       });
 }
+
+// The words of the command that was named, without the program: "job list".
+std::string NameOf(const CLI::App& app);
 
 // Two lines: what is wrong with the command line that `app` refused with
 // `error`, and what would be right; then which --help says more.

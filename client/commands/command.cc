@@ -28,6 +28,10 @@ ExitCode ReportSubmitError(Console& console, const absl::Status& status) {
   return SubmitExitCodeFor(status);
 }
 
+ExitCode CodeOf(Console& console, const Outcome& outcome) {
+  return outcome.ok() ? *outcome : ReportError(console, outcome.status());
+}
+
 ExitCode ExitCodeFor(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -131,10 +135,14 @@ SignalPauser::SignalPauser() {
   if (old_hangup_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
-SignalPauser::~SignalPauser() {
+void SignalPauser::LetGo() {
   sigaction(SIGINT, &old_interrupt_, nullptr);
   sigaction(SIGTERM, &old_terminate_, nullptr);
   sigaction(SIGHUP, &old_hangup_, nullptr);
+}
+
+SignalPauser::~SignalPauser() {
+  LetGo();
   g_signal_pipe.store(-1);
   close(pipe_[0]);
   close(pipe_[1]);

@@ -31,6 +31,9 @@ enum ExitCode {
   kExitInterrupted = 130  // 128 + SIGINT
 };
 
+// How a command ended, or why it could not go on: its caller reports that.
+using Outcome = absl::StatusOr<ExitCode>;
+
 // For an error of any call but SubmitJob.
 ExitCode ExitCodeFor(const absl::Status& status);
 
@@ -48,6 +51,8 @@ class Pauser {
   // Waits for `duration`.  True, at once, when the user wants to leave; then
   // every later call says so too.
   virtual bool Sleep(absl::Duration duration) = 0;
+  // From now on Ctrl-C ends the process.
+  virtual void LetGo() {}
 };
 
 // Catches SIGINT, SIGTERM and (unless ignored, as under nohup) SIGHUP while it
@@ -60,6 +65,7 @@ class SignalPauser final : public Pauser {
   SignalPauser(const SignalPauser&) = delete;
 
   bool Sleep(absl::Duration duration) override;
+  void LetGo() override;
 
  private:
   int pipe_[2];
@@ -107,6 +113,8 @@ absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
 ExitCode ReportError(Console& console, const absl::Status& status);
 // The same, but returns SubmitExitCodeFor(status).
 ExitCode ReportSubmitError(Console& console, const absl::Status& status);
+// The code of a command that has ended; writes why it could not go on.
+ExitCode CodeOf(Console& console, const Outcome& outcome);
 
 // Points of the loss curve that a document or a plot is made from.
 constexpr int kCurvePoints = 1000;

@@ -76,15 +76,9 @@ std::string Render(const ModelDescription& model) {
       " parameters, ", HumanCount(flops), " flop a sample\n");
 }
 
-absl::Status NoSuchModel(const std::string& name) {
-  return NotFound(
-      WhyNotAmong("model", name, ModelNames()),
-      "; and the name of a .safetensors file shows what that holds");
-}
-
 }  // namespace
 
-ExitCode ListModelsCommand(Console& console) {
+Outcome ListModelsCommand(Console& console) {
   console.PrintList(absl::StrCat(absl::StrJoin(ModelNames(), "\n"), "\n"),
                     "models", ListOf(ModelNames(), [](const std::string& name) {
                       return Document{{"name", name}};
@@ -101,20 +95,21 @@ bool IsModel(const std::string& word) {
   return std::find(names.begin(), names.end(), word) != names.end();
 }
 
-ExitCode InspectModelCommand(Console& console, const JobSpec& spec) {
+Outcome InspectModelCommand(Console& console, const JobSpec& spec) {
   if (spec.model.name == kScriptModel) {
-    return ReportError(
-        console, InvalidArgument(
-                     "a worker has to look into a script: paceline plan "
-                     "--model script --set model.file=/PATH shows its layers"));
+    return InvalidArgument(
+        "a worker has to look into a script: paceline plan "
+        "--model script --set model.file=/PATH shows its layers");
   }
   if (!IsModel(spec.model.name)) {
-    return ReportError(console, NoSuchModel(spec.model.name));
+    return NotFound(
+        WhyNotAmong("model", spec.model.name, ModelNames()),
+        "; and the name of a .safetensors file shows what that holds");
   }
-  const auto model =
-      DescribeModel(spec.model, spec.data.shape, spec.data.classes);
-  if (!model.ok()) return ReportError(console, model.status());
-  console.Print(Render(*model), ToDocument(*model));
+  PACELINE_ASSIGN_OR_RETURN(
+      const auto model,
+      DescribeModel(spec.model, spec.data.shape, spec.data.classes));
+  console.Print(Render(model), ToDocument(model));
   return kExitOk;
 }
 
@@ -183,11 +178,10 @@ bool LooksLikeWeightsFile(const std::string& word) {
          std::filesystem::exists(word, ignored);
 }
 
-ExitCode InspectWeightsCommand(Console& console, const ReadWeights& read,
-                               const std::string& path) {
-  const auto weights = read(path);
-  if (!weights.ok()) return ReportError(console, weights.status());
-  console.Print(Render(path, *weights), ToDocument(path, *weights));
+Outcome InspectWeightsCommand(Console& console, const ReadWeights& read,
+                              const std::string& path) {
+  PACELINE_ASSIGN_OR_RETURN(const auto weights, read(path));
+  console.Print(Render(path, weights), ToDocument(path, weights));
   return kExitOk;
 }
 
@@ -330,27 +324,15 @@ Document JobReferenceDocument(const std::string& section) {
   return {{"keys", std::move(keys)}};
 }
 
-ExitCode JobKeysCommand(Console& console, const std::string& section) {
+Outcome JobKeysCommand(Console& console, const std::string& section) {
   if (!section.empty() && FindJobKey(section) == nullptr) {
-    const absl::Status known = CheckAmong("", "section", section, Sections());
-    if (!known.ok()) return ReportError(console, known);
+    PACELINE_RETURN_IF_ERROR(CheckAmong("", "section", section, Sections()));
   }
   console.Print(JobReference(section), JobReferenceDocument(section));
   return kExitOk;
 }
 
-namespace {
-
-ExitCode ReportDone(Console& console, const absl::Status& done,
-                    const std::string& text, const Document& document) {
-  if (!done.ok()) return ReportError(console, done);
-  console.Print(text, document);
-  return kExitOk;
-}
-
-}  // namespace
-
-ExitCode ListContextsCommand(Console& console) {
+Outcome ListContextsCommand(Console& console) {
   const std::string current = CurrentContext();
   Table table({"", "name", "coordinator"});
   Document documents = Document::array();
@@ -373,24 +355,27 @@ ExitCode ListContextsCommand(Console& console) {
   return kExitOk;
 }
 
-ExitCode SetContextCommand(Console& console, const std::string& name,
-                           const std::string& coordinator) {
-  return ReportDone(console, SetContext(name, coordinator),
-                    "context " + name + " is " + coordinator +
-                        "; next: paceline context use " + name + "\n",
-                    Document{{"name", name}, {"coordinator", coordinator}});
+Outcome SetContextCommand(Console& console, const std::string& name,
+                          const std::string& coordinator) {
+  PACELINE_RETURN_IF_ERROR(SetContext(name, coordinator));
+  console.Print("context " + name + " is " + coordinator +
+                    "; next: paceline context use " + name + "\n",
+                Document{{"name", name}, {"coordinator", coordinator}});
+  return kExitOk;
 }
 
-ExitCode UseContextCommand(Console& console, const std::string& name) {
-  return ReportDone(console, UseContext(name),
-                    "in use: " + (name.empty() ? "no context" : name) + "\n",
-                    Document{{"current", OrNull(name)}});
+Outcome UseContextCommand(Console& console, const std::string& name) {
+  PACELINE_RETURN_IF_ERROR(UseContext(name));
+  console.Print("in use: " + (name.empty() ? "no context" : name) + "\n",
+                Document{{"current", OrNull(name)}});
+  return kExitOk;
 }
 
-ExitCode DeleteContextCommand(Console& console, const std::string& name) {
-  return ReportDone(console, DeleteContext(name),
-                    "context " + name + " is deleted\n",
-                    Document{{"name", name}, {"deleted", Document(true)}});
+Outcome DeleteContextCommand(Console& console, const std::string& name) {
+  PACELINE_RETURN_IF_ERROR(DeleteContext(name));
+  console.Print("context " + name + " is deleted\n",
+                Document{{"name", name}, {"deleted", Document(true)}});
+  return kExitOk;
 }
 
 }  // namespace paceline

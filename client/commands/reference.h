@@ -15,14 +15,14 @@
 
 namespace paceline {
 
-ExitCode ListModelsCommand(Console& console);
+Outcome ListModelsCommand(Console& console);
 
 // Whether `model list` shows it.
 bool IsModel(const std::string& word);
 
 // Layers, shapes and sizes of spec.model for spec.data's samples.  A model
 // that there is not is NotFound, with what was probably meant.
-ExitCode InspectModelCommand(Console& console, const JobSpec& spec);
+Outcome InspectModelCommand(Console& console, const JobSpec& spec);
 
 // Checks the whole of a weights file and reads it once.  Real:
 // SummarizeSafetensors of core/weights, which main.cc hands over.
@@ -36,8 +36,8 @@ using ReadWeights =
 bool LooksLikeWeightsFile(const std::string& word);
 
 // `paceline model inspect FILE`: its tensors, metadata and hash.
-ExitCode InspectWeightsCommand(Console& console, const ReadWeights& read,
-                               const std::string& path);
+Outcome InspectWeightsCommand(Console& console, const ReadWeights& read,
+                              const std::string& path);
 
 // A job file in which every key stands with its default, below a comment that
 // says what it means.  A key whose default depends on other keys, or that has
@@ -50,16 +50,16 @@ std::string JobReference(const std::string& section = "");
 Document JobReferenceDocument(const std::string& section = "");
 
 // Ends with kExitUsage for a section that there is not.
-ExitCode JobKeysCommand(Console& console, const std::string& section);
+Outcome JobKeysCommand(Console& console, const std::string& section);
 
-ExitCode ListContextsCommand(Console& console);
+Outcome ListContextsCommand(Console& console);
 
-ExitCode SetContextCommand(Console& console, const std::string& name,
-                           const std::string& coordinator);
+Outcome SetContextCommand(Console& console, const std::string& name,
+                          const std::string& coordinator);
 
 // name: empty for no context.
-ExitCode UseContextCommand(Console& console, const std::string& name);
+Outcome UseContextCommand(Console& console, const std::string& name);
 
-ExitCode DeleteContextCommand(Console& console, const std::string& name);
+Outcome DeleteContextCommand(Console& console, const std::string& name);
 
 }  // namespace paceline

@@ -99,6 +99,14 @@ absl::StatusOr<Response> AllPages(
   return all;
 }
 
+// A request about a job, or a profile.
+template <typename Request>
+Request About(int64_t id) {
+  Request request;
+  request.set_id(id);
+  return request;
+}
+
 }  // namespace
 
 void SilenceGrpcLog() {
@@ -194,6 +202,17 @@ absl::StatusOr<Response> GrpcControlClient::Call(
   return response;
 }
 
+template <typename Request, typename Response>
+absl::StatusOr<Response> GrpcControlClient::CallPages(
+    grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                              const Request&, Response*),
+    const Request& request,
+    absl::FunctionRef<bool(const Response&)> is_enough) {
+  return AllPages<Response, Request>(
+      request, [&](const Request& page) { return Call(method, page); },
+      is_enough);
+}
+
 absl::StatusOr<v1::SubmitJobResponse> GrpcControlClient::SubmitJob(
     const v1::SubmitJobRequest& request) {
   return Call(&v1::Control::Stub::SubmitJob, request);
@@ -202,11 +221,8 @@ absl::StatusOr<v1::SubmitJobResponse> GrpcControlClient::SubmitJob(
 absl::StatusOr<v1::ListJobsResponse> GrpcControlClient::ListJobs(int limit) {
   v1::ListJobsRequest request;
   request.set_page_size(limit);
-  auto all = AllPages<v1::ListJobsResponse, v1::ListJobsRequest>(
-      request,
-      [this](const v1::ListJobsRequest& page) {
-        return Call(&v1::Control::Stub::ListJobs, page);
-      },
+  auto all = CallPages<v1::ListJobsRequest, v1::ListJobsResponse>(
+      &v1::Control::Stub::ListJobs, request,
       [limit](const v1::ListJobsResponse& so_far) {
         return limit > 0 && so_far.jobs_size() >= limit;
       });
@@ -218,16 +234,14 @@ absl::StatusOr<v1::ListJobsResponse> GrpcControlClient::ListJobs(int limit) {
 
 absl::StatusOr<v1::Job> GrpcControlClient::GetJob(int64_t id, int points,
                                                   int64_t after_step) {
-  v1::GetJobRequest request;
-  request.set_id(id);
+  auto request = About<v1::GetJobRequest>(id);
   request.set_points(points);
   request.set_after_step(after_step);
   return Call(&v1::Control::Stub::GetJob, request);
 }
 
 absl::StatusOr<v1::Job> GrpcControlClient::GetWholeJob(int64_t id) {
-  v1::GetJobRequest request;
-  request.set_id(id);
+  auto request = About<v1::GetJobRequest>(id);
   request.set_points(kRowsAPage);
   request.set_in_order(true);
   PACELINE_ASSIGN_OR_RETURN(v1::Job whole,
@@ -246,30 +260,25 @@ absl::StatusOr<v1::Job> GrpcControlClient::GetWholeJob(int64_t id) {
 
 absl::StatusOr<v1::GetEventsResponse> GrpcControlClient::GetEvents(
     int64_t id, int64_t after) {
-  v1::GetEventsRequest request;
-  request.set_id(id);
+  auto request = About<v1::GetEventsRequest>(id);
   request.set_after(after);
   return Call(&v1::Control::Stub::GetEvents, request);
 }
 
 absl::StatusOr<v1::GetLogsResponse> GrpcControlClient::GetLogs(int64_t id,
                                                                int64_t after) {
-  v1::GetLogsRequest request;
-  request.set_id(id);
+  auto request = About<v1::GetLogsRequest>(id);
   request.set_after(after);
   return Call(&v1::Control::Stub::GetLogs, request);
 }
 
 absl::StatusOr<v1::Job> GrpcControlClient::StopJob(int64_t id) {
-  v1::StopJobRequest request;
-  request.set_id(id);
-  return Call(&v1::Control::Stub::StopJob, request);
+  return Call(&v1::Control::Stub::StopJob, About<v1::StopJobRequest>(id));
 }
 
 absl::Status GrpcControlClient::DeleteJob(int64_t id) {
-  v1::DeleteJobRequest request;
-  request.set_id(id);
-  return Call(&v1::Control::Stub::DeleteJob, request).status();
+  return Call(&v1::Control::Stub::DeleteJob, About<v1::DeleteJobRequest>(id))
+      .status();
 }
 
 absl::StatusOr<int64_t> GrpcControlClient::ExportWeights(int64_t id,
@@ -335,8 +344,7 @@ absl::Status GrpcControlClient::ExportOn(int64_t id, TakeBytes take,
     });
   };
   grant_time();
-  v1::ExportWeightsRequest request;
-  request.set_id(id);
+  auto request = About<v1::ExportWeightsRequest>(id);
   request.set_offset_bytes(progress.bytes);
   request.set_step(progress.step);
   const auto reader = stub_->ExportWeights(&context, request);
@@ -427,10 +435,7 @@ absl::StatusOr<std::unique_ptr<MeshStream>> GrpcControlClient::WatchMesh() {
 }
 
 absl::StatusOr<v1::ListWorkersResponse> GrpcControlClient::ListWorkers() {
-  return AllPages<v1::ListWorkersResponse, v1::ListWorkersRequest>(
-      {}, [this](const v1::ListWorkersRequest& page) {
-        return Call(&v1::Control::Stub::ListWorkers, page);
-      });
+  return CallPages(&v1::Control::Stub::ListWorkers, v1::ListWorkersRequest());
 }
 
 absl::StatusOr<v1::Worker> GrpcControlClient::DrainWorker(
@@ -454,14 +459,9 @@ absl::StatusOr<v1::StartProfileResponse> GrpcControlClient::StartProfile(
 }
 
 absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
-  v1::GetProfileRequest request;
-  request.set_id(id);
-  PACELINE_ASSIGN_OR_RETURN(
-      const v1::GetProfileResponse response,
-      (AllPages<v1::GetProfileResponse, v1::GetProfileRequest>(
-          request, [this](const v1::GetProfileRequest& page) {
-            return Call(&v1::Control::Stub::GetProfile, page);
-          })));
+  PACELINE_ASSIGN_OR_RETURN(const v1::GetProfileResponse response,
+                            CallPages(&v1::Control::Stub::GetProfile,
+                                      About<v1::GetProfileRequest>(id)));
   ProfileProgress progress;
   PACELINE_RETURN_IF_ERROR(
       TakeMeasurements(response, progress.profiles, progress.links));
@@ -480,10 +480,7 @@ absl::StatusOr<Measurements> GrpcControlClient::ListMeasurements(
   request.set_model(model);
   PACELINE_ASSIGN_OR_RETURN(
       const v1::ListMeasurementsResponse response,
-      (AllPages<v1::ListMeasurementsResponse, v1::ListMeasurementsRequest>(
-          request, [this](const v1::ListMeasurementsRequest& page) {
-            return Call(&v1::Control::Stub::ListMeasurements, page);
-          })));
+      CallPages(&v1::Control::Stub::ListMeasurements, request));
   std::vector<DeviceProfile> profiles;
   std::vector<LinkMeasurement> links;
   PACELINE_RETURN_IF_ERROR(TakeMeasurements(response, profiles, links));

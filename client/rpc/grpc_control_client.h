@@ -70,6 +70,15 @@ class GrpcControlClient final : public ControlClient {
                                                 const Request&, Response*),
       const Request& request);
 
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> CallPages(
+      grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                const Request&, Response*),
+      const Request& request,
+      absl::FunctionRef<bool(const Response&)> is_enough = [](const Response&) {
+        return false;
+      });
+
   // One call of an export, from where the calls before have come to.
   struct ExportProgress {
     int64_t bytes = 0;

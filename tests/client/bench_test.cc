@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/job/study.h"
+#include "client/commands/job/job.h"
 #include "client/study/losses.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -341,9 +341,9 @@ TEST(BenchCommand, LooksForItsFilesBeforeItMeasures) {
     JobSpec spec = LenetSpec(4);
     spec.model.weights = "/w";
 
-    EXPECT_EQ(
-        BenchCommand(bed.context, spec, {.model = "lenet", .train = train}),
-        kExitUsage);
+    EXPECT_EQ(bed.Code(BenchCommand(bed.context, spec,
+                                    {.model = "lenet", .train = train})),
+              kExitUsage);
 
     EXPECT_THAT(bed.err.str(), HasSubstr("model.weights /w: No such file"));
     EXPECT_EQ(bed.client.ordered.size(), 1u);

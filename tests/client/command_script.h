@@ -24,12 +24,13 @@
 //   file NAME TEXT ; TEXT    a file of these lines
 //   show NAME | count NAME TEXT   the file; how often it has the text
 //   weights TEXT | error 3 WHY   in a weights file of this machine; its notes
-//   terminal 80 | screen 80 24 | broken-output
-//   leave 3                  Ctrl-C at the third sleep
-//   least 3                  seconds that a sleep takes
+//   trust-error 16 WHY       what the coordinator says of tokens and
+//   certificates terminal 80 | screen 80 24 | broken-output leave 3 Ctrl-C at
+//   the third sleep least 3                  seconds that a sleep takes
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <set>
@@ -43,14 +44,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/commands/job/jobs_and_nodes.h"
-#include "client/commands/job/study.h"
-#include "client/commands/job/submit.h"
-#include "client/commands/job/watch.h"
-#include "client/commands/plan/predict.h"
-#include "client/commands/plan/profile.h"
-#include "client/commands/reference.h"
-#include "client/files/job_file.h"
+#include "client/dispatch.h"
 #include "core/model/catalog.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -69,7 +63,9 @@ class CommandScript : public Script {
     spec_.model.name = "lenet";
     spec_.data.name = "synthetic";
     spec_.pipeline.stages = 2;
+    setenv("XDG_CONFIG_HOME", folder_.path().c_str(), /*overwrite=*/1);
   }
+  ~CommandScript() override { unsetenv("XDG_CONFIG_HOME"); }
 
  protected:
   // Says what the command asked for.
@@ -145,146 +141,34 @@ class CommandScript : public Script {
                         rest.ShortDebugString());
   }
 
-  // --- the commands ---------------------------------------------------------
+  // --- the command ----------------------------------------------------------
 
-  absl::StatusOr<ParsedJob> JobOf(const CommandContext& context,
-                                  const ClientOptions& options) {
-    auto job = options.again.empty()
-                   ? ChangeJob(spec_, options.sets)
-                   : JobAgain(context.client, options.again, options.sets);
-    if (!job.ok()) return job;
-    job->warnings.insert(job->warnings.begin(), warnings_.begin(),
-                         warnings_.end());
-    const absl::Status found = LookForFiles(context, job->spec, Load());
-    if (!found.ok()) return found;
-    const absl::Status filled =
-        FillInScript(context, options.timeout, &job->spec);
-    if (!filled.ok()) return filled;
-    return job;
-  }
-  ExitCode Submit(const CommandContext& context, const ClientOptions& options,
-                  const absl::StatusOr<ParsedJob>& job,
-                  std::optional<v1::ResumedFrom> resume = std::nullopt) {
-    if (!job.ok()) return ReportError(context.console, job.status());
-    return SubmitCommand(context, {.spec = job->spec,
-                                   .warnings = job->warnings,
-                                   .request_id = "r1",
-                                   .resume = std::move(resume),
-                                   .detach = options.detach,
-                                   .dry_run = options.dry_run,
-                                   .timeout = options.timeout});
-  }
-  ExitCode Resume(const CommandContext& context, const ClientOptions& options,
-                  int64_t id) {
-    const v1::Job before = context.client.GetJob(id, 0, 0).value();
-    auto job = ChangeJob(FromProto(before.spec()), options.sets);
-    if (!job.ok()) return ReportError(context.console, job.status());
-    const absl::Status found =
-        LookForFiles(context, job->spec, nullptr, before.inputs());
-    if (!found.ok()) return ReportError(context.console, found);
-    for (const std::string& note :
-         ResumeNotes(before, job->spec, options.from_step, options.sets)) {
-      job->warnings.push_back(note);
-    }
-    v1::ResumedFrom resume;
-    resume.set_job(id);
-    resume.set_step(options.from_step);
-    return Submit(context, options, job, resume);
-  }
-  LoadModelWeights Load() {
-    if (!weights_.has_value()) return nullptr;
-    return
+  Tools TestTools() {
+    Tools tools = {
+        .read_job =
+            [this](const std::string&, const std::vector<std::string>& sets) {
+              auto job = ChangeJob(spec_, sets);
+              if (!job.ok()) return job;
+              job->warnings.insert(job->warnings.begin(), warnings_.begin(),
+                                   warnings_.end());
+              return job;
+            },
+        .open_trust =
+            [this](const std::string&, const std::string&) {
+              return std::make_unique<FakeTrustClient>(trust_);
+            },
+        .request_id = "r1"};
+    if (!weights_.has_value()) return tools;
+    tools.load_weights =
         [this](
             const ModelSpec&, const ModelDescription&, const LayerRange& layers,
             WeightsOrigin* origin) -> absl::StatusOr<std::vector<NamedTensor>> {
-          EXPECT_EQ(layers.last, 0) << "the header is enough";
-          if (!weights_->ok()) return weights_->status();
-          if (origin != nullptr) origin->notes = {**weights_};
-          return std::vector<NamedTensor>();
-        };
-  }
-  ExitCode Study(const CommandContext& context, StudyOptions options) {
-    options.file = folder_.Path(options.file);
-    if (!options.report.empty()) options.report = folder_.Path(options.report);
-    return StudyCommand(context, options, {}, Load());
-  }
-  ExitCode Profile(const CommandContext& context,
-                   const ClientOptions& options) {
-    ProfileOptions profile = options.profile;
-    profile.timeout = options.timeout;
-    const absl::Status checked = CheckProfileOptions(profile);
-    if (!checked.ok()) return ReportError(context.console, checked);
-    absl::StatusOr<JobSpec> spec = LenetSpec(16);
-    if (!profile.model.empty()) {
-      const auto job = ParseModelSettings(profile.model, profile.sets);
-      if (!job.ok()) return ReportError(context.console, job.status());
-      spec = WithMicroBatch(job->spec, profile.batch, profile.sets);
-    }
-    if (!spec.ok()) return ReportError(context.console, spec.status());
-    return ProfileCommand(context, *spec, profile);
-  }
-
-  ExitCode RunOnJob(const CommandContext& context,
-                    const ClientOptions& options) {
-    const auto job = ResolveJob(context.client, options.target);
-    if (!job.ok()) return ReportError(context.console, job.status());
-    switch (options.command) {
-      case Command::kJobShow:
-        return options.watch ? WatchOneJobCommand(context, *job)
-                             : ShowJobCommand(context, *job);
-      case Command::kJobLogs:
-        return JobLogsCommand(context, *job, options.follow);
-      case Command::kJobEvents:
-        return JobEventsCommand(context, *job, options.follow);
-      case Command::kJobWait:
-      case Command::kJobWatch:
-        return WaitJobCommand(
-            context, *job,
-            {.timeout = options.timeout,
-             .events = options.command == Command::kJobWatch});
-      case Command::kJobStop:
-        return StopJobCommand(context, *job);
-      case Command::kJobResume:
-        return Resume(context, options, *job);
-      case Command::kJobDelete:
-        return DeleteJobCommand(context, *job);
-      default:
-        ADD_FAILURE() << "no such command in scripts";
-        return kExitUsage;
-    }
-  }
-  ExitCode Run(const CommandContext& context, const ClientOptions& options) {
-    switch (options.command) {
-      case Command::kJobSubmit:
-        return Submit(context, options, JobOf(context, options));
-      case Command::kJobList:
-        return options.watch ? WatchJobsCommand(context, options.filter)
-                             : ListJobsCommand(context, options.filter);
-      case Command::kNodeList:
-        return options.watch ? WatchNodesCommand(context)
-                             : ListNodesCommand(context);
-      case Command::kNodeShow:
-        return ShowNodeCommand(context, options.target);
-      case Command::kNodeDrain:
-      case Command::kNodeUndrain:
-        return DrainNodeCommand(context, options.target,
-                                options.command == Command::kNodeDrain);
-      case Command::kNodeForget:
-        return ForgetNodeCommand(context, options.target);
-      case Command::kTop:
-        return TopCommand(context);
-      case Command::kProfile:
-        return Profile(context, options);
-      case Command::kStudy:
-        return Study(context, options.study);
-      case Command::kModelInspect: {
-        const auto job = ParseModelSettings(options.target, options.sets);
-        if (!job.ok()) return ReportError(context.console, job.status());
-        return InspectModelCommand(context.console, job->spec);
-      }
-      default:
-        return RunOnJob(context, options);
-    }
+      EXPECT_EQ(layers.last, 0) << "the header is enough";
+      if (!weights_->ok()) return weights_->status();
+      if (origin != nullptr) origin->notes = {**weights_};
+      return std::vector<NamedTensor>();
+    };
+    return tools;
   }
 
   void Run() {
@@ -305,12 +189,21 @@ class CommandScript : public Script {
     pauser.least = least_;
     const Instant begin = clock_.Now();
 
-    const ExitCode code =
-        Run({*client_, console, clock_, pauser,
-             options.coordinator.has_value()
-                 ? absl::StrCat("paceline --coordinator ", *options.coordinator)
-                 : "paceline"},
-            options);
+    const CommandContext mesh = {*client_, console, clock_, pauser,
+                                 ProgramText(options)};
+    const Tools tools = TestTools();
+    if (!options.study.file.empty()) {
+      options.study.file = folder_.Path(options.study.file);
+    }
+    if (!options.study.report.empty()) {
+      options.study.report = folder_.Path(options.study.report);
+    }
+
+    Call call = {options, tools, console, clock_, {}, &mesh};
+    call.named = options.host.empty() ? "first:7400" : options.host;
+    call.settings.coordinator = call.named;
+
+    const ExitCode code = CodeOf(console, RowOf(options).run(call));
 
     EXPECT_EQ(IllSaid(out.str()), "");
     EXPECT_EQ(IllSaid(err.str()), "");
@@ -456,6 +349,8 @@ class CommandScript : public Script {
     } else if (verb == "weights") {
       weights_ = Rest(1);
       if (IsError(1)) weights_ = StatusAt(2);
+    } else if (verb == "trust-error") {
+      trust_.error = StatusAt(1);
     } else if (verb == "terminal") {
       traits_.live = true;
       traits_.columns = static_cast<int>(Number(1));
@@ -482,6 +377,7 @@ class CommandScript : public Script {
   JobSpec spec_;
   std::vector<std::string> warnings_;
   std::optional<absl::StatusOr<std::string>> weights_;
+  FakeTrustClient trust_;
   Console::Traits traits_;
   bool is_broken_ = false;
   int leave_at_ = 100'000;

@@ -1,7 +1,7 @@
 // Scripts are played and tell what command lines come to.
 #include <string>
 
-#include "client/commands/plan/profile.h"
+#include "client/commands/plan/plan.h"
 #include "client/commands/reference.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,6 +28,10 @@ TEST(CommandScripts, OfSubmissions) {
 TEST(CommandScripts, OfWatching) { ExpectAnswers("client/watching", Play); }
 
 TEST(CommandScripts, OfProfiles) { ExpectAnswers("client/profiles", Play); }
+
+TEST(CommandScripts, OfContextsTokensAndCertificates) {
+  ExpectAnswers("client/access", Play);
+}
 
 TEST(MicroBatch, MakesABatchOfFourUnlessItIsSet) {
   JobSpec spec;
@@ -73,7 +77,7 @@ struct InspectBed : CommandBed {
     weights.answer = TwoTensors();
   }
   ExitCode Inspect() {
-    return InspectWeightsCommand(console, weights.reader(), "w");
+    return Code(InspectWeightsCommand(console, weights.reader(), "w"));
   }
 
   FakeWeights weights;

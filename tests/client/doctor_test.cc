@@ -1,6 +1,4 @@
 // `paceline doctor` on a machine of the test's: each check is made to fail.
-#include "client/commands/mesh/doctor.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -12,10 +10,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client/commands/mesh/mesh.h"
 #include "core/base/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client/fake_trust_client.h"
 #include "tests/client/fakes.h"
 #include "tests/support/golden.h"
 
@@ -51,24 +49,19 @@ struct DoctorBed : CommandBed {
         "systemctl", absl::StrCat("#!/bin/sh\necho '", says, "'\n"));
     std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   }
-  void Write(const std::string& name, const std::string& text) {
-    std::filesystem::create_directories(
-        std::filesystem::path(folder.Path(name)).parent_path());
-    folder.Write(name, text);
-  }
   void HaveCertificate(const std::string& in, int hours_left) {
-    Write(in + "/certificate.pem", "");
+    folder.Write(in + "/certificate.pem", "");
     trust.shown.not_after = clock.Today() + absl::Hours(hours_left);
     trust.shown.renewal = trust.shown.not_after - absl::Hours(24 * 30);
   }
   ExitCode Run() {
-    return DoctorCommand(
+    return Code(DoctorCommand(
         context,
         [this](const std::string& coordinator, const std::string& in) {
           tried.emplace(in, coordinator);
           return std::make_unique<FakeTrustClient>(trust);
         },
-        options);
+        options));
   }
 
   const std::string path = std::getenv("PATH");
@@ -115,8 +108,8 @@ const struct {
     {"other workers of the machine",
      [](DoctorBed& on) {
        on.SetUnits("LoadState=loaded\nActiveState=failed\nResult=exit-code");
-       on.Write("etc/paceline/worker2.toml", "name\n");
-       on.Write("etc/paceline/worker;x.toml", "");
+       on.folder.Write("etc/paceline/worker2.toml", "name\n");
+       on.folder.Write("etc/paceline/worker;x.toml", "");
        on.HaveCertificate("var/lib/paceline-worker2/tls", 24);
        on.trust.error = absl::FailedPreconditionError("it has expired");
      }},
@@ -163,31 +156,34 @@ const struct {
      [](DoctorBed& on) {
        on.trust.check_error = absl::UnavailableError("away");
        on.client.workers = absl::UnavailableError("away");
-       on.Write("etc/paceline/worker.toml", "");
+       on.folder.Write("etc/paceline/worker.toml", "");
        on.HaveCertificate("var/lib/paceline-worker/tls", 24 * 29);
      }},
     {"a file of configuration that cannot be read",
-     [](DoctorBed& on) { on.Write("etc/paceline/worker.toml", "name\n"); }},
+     [](DoctorBed& on) {
+       on.folder.Write("etc/paceline/worker.toml", "name\n");
+     }},
     {"a disk that is nearly full",
      [](DoctorBed& on) {
-       on.Write("etc/paceline/coordinator.toml", "");
-       on.Write("var/lib/paceline-coordinator/coordinator.db", "");
+       on.folder.Write("etc/paceline/coordinator.toml", "");
+       on.folder.Write("var/lib/paceline-coordinator/coordinator.db", "");
        on.options.least_free_bytes = int64_t{1} << 62;
      }},
     {"a port that another program dials from",
      [](DoctorBed& on) {
        on.SetUnits("LoadState=loaded\nActiveState=inactive\nResult=success");
-       on.Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
-       on.Write("proc/net/tcp",
-                "  sl  local_address rem_address   st\n"
-                "   0: 0100007F:1CE9 0100007F:9999 01 0\n");
+       on.folder.Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
+       on.folder.Write("proc/net/tcp",
+                       "  sl  local_address rem_address   st\n"
+                       "   0: 0100007F:1CE9 0100007F:9999 01 0\n");
      }},
     {"a port that another program listens on",
      [](DoctorBed& on) {
        on.SetUnits("LoadState=loaded\nActiveState=inactive\nResult=success");
-       on.Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
-       on.Write("proc/net/tcp6",
-                "   0: 00000000000000000000000000000000:1CE9 0:0 0A 0\n");
+       on.folder.Write("etc/paceline/worker.toml", "http = \"127.0.0.1:0\"\n");
+       on.folder.Write(
+           "proc/net/tcp6",
+           "   0: 00000000000000000000000000000000:1CE9 0:0 0A 0\n");
      }},
 };
 
@@ -231,7 +227,8 @@ TEST(Doctor, SaysWhatAUnitIsAndHowToStartIt) {
 
 TEST(Doctor, LooksAtAWorkersHostWithTheWorkersCertificate) {
   DoctorBed bed;
-  bed.Write("etc/paceline/worker.toml", "coordinator = \"first:7400\"\n");
+  bed.folder.Write("etc/paceline/worker.toml",
+                   "coordinator = \"first:7400\"\n");
   bed.HaveCertificate("var/lib/paceline-worker/tls", 24 * 29);
   bed.client.workers = absl::UnavailableError("a client's call");
 
@@ -252,7 +249,7 @@ TEST(Doctor, NamesDataThatAnOpenJobNeedsAndAWorkersHostLacks) {
     open.mutable_spec()->mutable_data()->set_path("/no/such/data");
     v1::Job& ended = *bed.client.jobs.add_jobs() = SucceededJob();
     ended.mutable_spec()->mutable_model()->set_weights("/no/such/weights");
-    if (host) bed.Write("etc/paceline/worker.toml", "");
+    if (host) bed.folder.Write("etc/paceline/worker.toml", "");
 
     EXPECT_EQ(bed.Run(), kExitOk);
 
@@ -268,8 +265,8 @@ TEST(Doctor, PrintsADocumentForPrograms) {
   DoctorBed bed;
   std::ostringstream out;
   Console console(out, bed.err, OutputFormat::kJson, {});
-  EXPECT_EQ(DoctorCommand({bed.client, console, bed.clock, bed.pauser}, nullptr,
-                          bed.options),
+  EXPECT_EQ(bed.Code(DoctorCommand({bed.client, console, bed.clock, bed.pauser},
+                                   nullptr, bed.options)),
             kExitOk);
 
   EXPECT_THAT(nlohmann::json::parse(out.str())["checks"][0], Includes(R"({

@@ -1,5 +1,3 @@
-#include "client/commands/job/export.h"
-
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,6 +6,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "client/commands/job/job.h"
 #include "core/model/description.h"
 #include "core/model/operation.h"
 #include "core/rpc/convert/job_convert.h"
@@ -32,8 +31,8 @@ struct ExportBed : CommandBed {
   }
 
   ExitCode Export(const std::string& path) {
-    return ExportJobCommand(context, weights.reader(), tensors,
-                            {7, path, form});
+    return Code(
+        ExportJobCommand(context, weights.reader(), tensors, {7, path, form}));
   }
   ExitCode ExportToW() { return Export(folder.Path("w")); }
 

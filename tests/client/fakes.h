@@ -209,6 +209,62 @@ class FakeControlClient : public ControlClient {
   }
 };
 
+// A coordinator's tokens and certificates, as a test says they are.
+// Thread-compatible.
+class FakeTrustClient final : public TrustClient {
+ public:
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(
+      const v1::CreateTokenRequest& request) override {
+    v1::CreateTokenResponse response;
+    response.set_token("id.secret.print");
+    v1::JoinToken& kept = *response.mutable_kept();
+    kept.set_id("id");
+    kept.set_role(request.role());
+    kept.set_uses_left(request.uses());
+    kept.set_for_name(request.for_name());
+    kept.set_expires_unix_ms(1000 * request.ttl_seconds());
+    return Answer(response);
+  }
+  absl::StatusOr<v1::ListTokensResponse> ListTokens() override {
+    v1::ListTokensResponse response;
+    response.add_tokens()->set_id("abcd");
+    return Answer(response);
+  }
+  absl::StatusOr<v1::JoinToken> RevokeToken(const std::string&) override {
+    return Answer(v1::JoinToken());
+  }
+  absl::StatusOr<v1::Revocation> Revoke(const std::string& role,
+                                        const std::string& name) override {
+    v1::Revocation revocation;
+    revocation.set_role(role);
+    revocation.set_known(name == "pi-1");
+    return Answer(revocation);
+  }
+  absl::StatusOr<ShownCertificate> Login(
+      const std::string&, const std::string& user,
+      absl::FunctionRef<void(const std::string&)> say) override {
+    say("it is away");
+    return Answer(
+        ShownCertificate{"client", user, absl::UnixEpoch(), "/tls", {}});
+  }
+  absl::StatusOr<ShownCertificate> Inspect() override { return Answer(shown); }
+  absl::StatusOr<ShownCertificate> Check() override {
+    if (!check_error.ok()) return check_error;
+    return Answer(shown);
+  }
+
+  ShownCertificate shown = {"client", "kim", absl::UnixEpoch(), "/tls", {}};
+  absl::Status error;        // OK: every call succeeds
+  absl::Status check_error;  // of Check() alone
+
+ private:
+  template <typename T>
+  absl::StatusOr<T> Answer(T answer) const {
+    if (!error.ok()) return error;
+    return answer;
+  }
+};
+
 // A weights file that is what the test put in.
 struct FakeWeights {
   ReadWeights reader() {
@@ -248,6 +304,8 @@ class TemporaryFolder {
     return absl::StrCat(path_, "/", name);
   }
   std::string Write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(
+        std::filesystem::path(Path(name)).parent_path());
     std::ofstream(Path(name), std::ios::binary) << text;
     return Path(name);
   }
@@ -296,8 +354,11 @@ struct CommandBed {
     EXPECT_EQ(IllSaid(err.str()), "");
   }
   nlohmann::json Output() const { return nlohmann::json::parse(out.str()); }
+  // Says an error, as the program does.
+  ExitCode Code(const Outcome& outcome) { return CodeOf(console, outcome); }
   // Everything that a person sees: notes, the output, the exit code.
-  std::string Said(ExitCode code) const {
+  std::string Said(const Outcome& outcome) {
+    const ExitCode code = Code(outcome);
     return absl::StrCat(err.str(), out.str(), "exit code ", code, "\n");
   }
   // The printed lines that have `part` in them.

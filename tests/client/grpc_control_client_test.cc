@@ -11,9 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands/job/export.h"
-#include "client/commands/job/jobs_and_nodes.h"
-#include "client/commands/job/submit.h"
+#include "client/commands/job/job.h"
 #include "core/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "grpc/support/log.h"
@@ -151,9 +149,10 @@ class FakeControlService final : public v1::Control::Service {
 };
 
 // Commands over real gRPC on loopback.
-class OverGrpc : public testing::Test {
+template <typename Service>
+class Over : public testing::Test {
  protected:
-  OverGrpc() {
+  Over() {
     server_ = StartServer({.listen = "127.0.0.1:0"}, {&service_}).value();
     client_ = std::make_unique<GrpcControlClient>(
         absl::StrCat("127.0.0.1:", server_.port));
@@ -162,11 +161,13 @@ class OverGrpc : public testing::Test {
     return {*client_, bed_.console, bed_.clock, bed_.pauser};
   }
 
-  FakeControlService service_;
+  Service service_;
   BoundServer server_;
   std::unique_ptr<GrpcControlClient> client_;
   CommandBed bed_{OutputFormat::kJson};
 };
+
+using OverGrpc = Over<FakeControlService>;
 
 TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
   SubmitOptions options;
@@ -174,7 +175,7 @@ TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
   options.spec.train.steps = 2;
   options.request_id = "r1";
 
-  EXPECT_EQ(SubmitCommand(Context(), options), kExitOk);
+  EXPECT_EQ(bed_.Code(SubmitCommand(Context(), options)), kExitOk);
 
   EXPECT_EQ(service_.submitted.request_id(), "r1");
   EXPECT_EQ(service_.submitted.spec().model().name(), "lenet");
@@ -186,11 +187,11 @@ TEST_F(OverGrpc, ASubmissionArrivesWholeAndItsJobComesBack) {
 }
 
 TEST_F(OverGrpc, AnUnknownJobIsNotFoundByEveryCommand) {
-  EXPECT_EQ(ShowJobCommand(Context(), 8), kExitNotFound);
-  EXPECT_EQ(WaitJobCommand(Context(), 8, {}), kExitNotFound);
-  EXPECT_EQ(DeleteJobCommand(Context(), 8), kExitNotFound);
-  EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), nullptr,
-                             {8, "/dev/null"}),
+  EXPECT_EQ(bed_.Code(ShowJobCommand(Context(), 8, false)), kExitNotFound);
+  EXPECT_EQ(bed_.Code(WaitJobCommand(Context(), 8, {})), kExitNotFound);
+  EXPECT_EQ(bed_.Code(DeleteJobCommand(Context(), 8)), kExitNotFound);
+  EXPECT_EQ(bed_.Code(ExportJobCommand(Context(), FakeWeights().reader(),
+                                       nullptr, {8, "/dev/null"})),
             kExitNotFound);
 
   EXPECT_EQ(bed_.out.str(), "");
@@ -250,8 +251,8 @@ TEST_F(OverGrpc, AMeasurementThatCannotBeOneIsRefused) {
 TEST_F(OverGrpc, AnExportThatIsCutShortIsAnError) {
   service_.total_bytes = 7;
 
-  EXPECT_EQ(ExportJobCommand(Context(), FakeWeights().reader(), nullptr,
-                             {7, "/dev/null"}),
+  EXPECT_EQ(bed_.Code(ExportJobCommand(Context(), FakeWeights().reader(),
+                                       nullptr, {7, "/dev/null"})),
             kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), HasSubstr("6 bytes instead of 7"));
@@ -306,7 +307,7 @@ TEST_F(OverGrpc, AnExportThatBringsNothingEnds) {
 }
 
 TEST_F(OverGrpc, ACallThatTheCoordinatorDoesNotKnowNamesTheVersion) {
-  EXPECT_EQ(StopJobCommand(Context(), 7), kExitFailed);
+  EXPECT_EQ(bed_.Code(StopJobCommand(Context(), 7)), kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), HasSubstr("update it or this program"));
 }
@@ -371,7 +372,8 @@ TEST(GrpcControlClient, AWebServerIsNoCoordinatorOfAnotherVersion) {
     GrpcControlClient client(server.address());
     const CommandContext context = {client, bed.console, bed.clock, bed.pauser};
 
-    EXPECT_EQ(ListNodesCommand(context), kExitUnreachable) << status;
+    EXPECT_EQ(bed.Code(ListNodesCommand(context, false)), kExitUnreachable)
+        << status;
 
     EXPECT_THAT(bed.err.str(),
                 HasSubstr(absl::StrCat("what answers at ", server.address(),
@@ -391,7 +393,7 @@ TEST(Submit, EndsWithinFiveSecondsWhenTheCoordinatorIsDown) {
     const CommandContext context = {client, bed.console, clock, pauser};
     const Instant begin = clock.Now();
 
-    EXPECT_EQ(SubmitCommand(context, {}), kExitUnreachable);
+    EXPECT_EQ(bed.Code(SubmitCommand(context, {})), kExitUnreachable);
 
     EXPECT_LT(clock.Now() - begin, absl::Seconds(5)) << listening;
     EXPECT_EQ(bed.out.str(), "");
@@ -486,18 +488,7 @@ class PagedService final : public v1::Control::Service {
   }
 };
 
-class OverPages : public testing::Test {
- protected:
-  OverPages() {
-    server_ = StartServer({.listen = "127.0.0.1:0"}, {&service_}).value();
-    client_ = std::make_unique<GrpcControlClient>(
-        absl::StrCat("127.0.0.1:", server_.port));
-  }
-
-  PagedService service_;
-  BoundServer server_;
-  std::unique_ptr<GrpcControlClient> client_;
-};
+using OverPages = Over<PagedService>;
 
 TEST_F(OverPages, EveryListComesWhole) {
   const auto jobs = client_->ListJobs(0).value();

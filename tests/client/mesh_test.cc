@@ -186,8 +186,8 @@ TEST_F(UpTest, ADaemonThatDiesAtOnceIsNamedWithTheEndOfItsLog) {
       Script("coordinator", "echo the disk is on fire >&2\nexit 9\n");
   SignalPauser pauser;
 
-  EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, pauser,
-                      NoCoordinator),
+  EXPECT_EQ(bed_.Code(UpCommand(Options(coordinator), bed_.console, clock_,
+                                pauser, NoCoordinator)),
             kExitFailed);
 
   EXPECT_THAT(bed_.err.str(), Says("coordinator ended with exit code 9 "
@@ -203,8 +203,8 @@ TEST_F(UpTest, CtrlCBeforeItIsReadyStopsEverything) {
              "echo $$ > " + folder_.Path("pid") + "\nexec sleep 1000\n");
   bed_.pauser.leave_at = 1;
 
-  EXPECT_EQ(UpCommand(Options(coordinator), bed_.console, clock_, bed_.pauser,
-                      NoCoordinator),
+  EXPECT_EQ(bed_.Code(UpCommand(Options(coordinator), bed_.console, clock_,
+                                bed_.pauser, NoCoordinator)),
             kExitOk);
 
   // Nobody is left of this process's children.
@@ -241,9 +241,9 @@ TEST_F(UpTest, AnUnwritableStateIsNamed) {
   UpOptions options = Options("/bin/false");
   options.mesh.state = "/proc/nowhere";
 
-  EXPECT_EQ(
-      UpCommand(options, bed_.console, clock_, bed_.pauser, NoCoordinator),
-      kExitFailed);
+  EXPECT_EQ(bed_.Code(UpCommand(options, bed_.console, clock_, bed_.pauser,
+                                NoCoordinator)),
+            kExitFailed);
 
   EXPECT_THAT(bed_.err.str(),
               HasSubstr("cannot make the folder /proc/nowhere"));
@@ -343,7 +343,8 @@ TEST_F(UpTest, PrintsACommandThatWorksInAnotherTerminal) {
     options.usual_coordinator = usual;
     UntilReady pauser(bed.out);
 
-    EXPECT_EQ(UpCommand(options, bed.console, clock_, pauser, NoCoordinator),
+    EXPECT_EQ(bed.Code(UpCommand(options, bed.console, clock_, pauser,
+                                 NoCoordinator)),
               kExitOk);
 
     EXPECT_THAT(bed.out.str(),

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/commands/command.h"
+#include "client/dispatch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/command_line.h"
@@ -34,7 +35,7 @@ TEST(Options, GlobalOnesMayStandBeforeAndAfterTheCommand) {
                             "job show 3 -o json --coordinator=h:1"}) {
     const ClientOptions options = Parsed(words);
 
-    EXPECT_EQ(options.command, Command::kJobShow);
+    EXPECT_EQ(options.command, "job show");
     EXPECT_EQ(options.target, "3");
     EXPECT_EQ(options.output, "json");
     EXPECT_EQ(options.coordinator, "h:1");
@@ -43,7 +44,7 @@ TEST(Options, GlobalOnesMayStandBeforeAndAfterTheCommand) {
 
 TEST(Options, AContextIsSetUsedAndNamedByAnyCommand) {
   const ClientOptions set = Parsed("context set lab pi-1:7400");
-  EXPECT_EQ(set.command, Command::kContextSet);
+  EXPECT_EQ(set.command, "context set");
   EXPECT_EQ(set.target, "lab");
   EXPECT_EQ(set.host, "pi-1:7400");
   EXPECT_EQ(Parsed("context use").target, "");
@@ -79,7 +80,7 @@ TEST(Options, ExportsDashOIsNoForm) {
 TEST(Options, AReportIsOfSeveralJobsAndItsDashOIsAFile) {
   const ClientOptions options = Parsed("report 7 last -o r.csv --format csv");
 
-  EXPECT_EQ(options.command, Command::kReport);
+  EXPECT_EQ(options.command, "report");
   EXPECT_THAT(options.report.jobs, ElementsAre("7", "last"));
   EXPECT_EQ(options.report.format, "csv");
   EXPECT_EQ(options.report.file, "r.csv");
@@ -89,7 +90,7 @@ TEST(Options, AReportIsOfSeveralJobsAndItsDashOIsAFile) {
 TEST(Options, UpHasTheContractsDefaults) {
   const ClientOptions options = Parsed("up");
 
-  EXPECT_EQ(options.command, Command::kUp);
+  EXPECT_EQ(options.command, "up");
   EXPECT_EQ(options.up.mesh.workers, 4);
   EXPECT_EQ(options.up.mesh.port, 7400);
   EXPECT_EQ(options.up.mesh.http_port, 7480);
@@ -114,7 +115,7 @@ TEST(Options, PlanTakesAMeshAJobOrAProfile) {
   const ClientOptions mesh = Parsed(
       "plan --model lenet --batch 16 --policy soft "
       "--micro-batches 0 --stages 3 --seed 9");
-  EXPECT_EQ(mesh.command, Command::kPlan);
+  EXPECT_EQ(mesh.command, "plan");
   EXPECT_EQ(mesh.plan.batch, 16);
   EXPECT_EQ(mesh.plan.policy, "soft");
   EXPECT_EQ(mesh.plan.micro_batches, 0);
@@ -150,15 +151,15 @@ TEST(Options, PlanFilesAreTakenBySubmitAndSimulate) {
 TEST(Options, PredictIsOfAFileOrOfAModel) {
   const ClientOptions fit =
       Parsed("predict --fit a.csv --fit b.csv --at op=x,bytes=1");
-  EXPECT_EQ(fit.command, Command::kPredict);
+  EXPECT_EQ(fit.command, "predict --fit");
   EXPECT_THAT(fit.predict.files, ElementsAre("a.csv", "b.csv"));
   EXPECT_THAT(fit.predict.at, ElementsAre("op=x,bytes=1"));
   const ClientOptions model =
       Parsed("predict --model vit --batch 8 --device w2 --set a=1");
-  EXPECT_EQ(model.command, Command::kPredictModel);
-  EXPECT_EQ(model.predict_model.model, "vit");
-  EXPECT_EQ(model.predict_model.batch, 8);
-  EXPECT_EQ(model.predict_model.device, "w2");
+  EXPECT_EQ(model.command, "predict --model");
+  EXPECT_EQ(model.source.model, "vit");
+  EXPECT_EQ(model.source.batch, 8);
+  EXPECT_EQ(model.device, "w2");
 }
 
 TEST(Options, HelpAndVersionEndWell) {
@@ -300,15 +301,20 @@ TEST(Completion, PrintsALineForEachJobOrNode) {
   CommandBed bed;
   *bed.client.jobs.add_jobs() = RunningJob(1, 20);
   bed.client.workers = IdleWorkers({"w1", "w2", "x"});
+  const auto complete = [&bed](const Completion& completion) {
+    ClientOptions options;
+    options.command = kCompleteCommand;
+    options.completion = completion;
+    return bed.Code(RowOf(options).run(
+        {options, {}, bed.console, bed.clock, {}, &bed.context}));
+  };
 
-  EXPECT_EQ(AskCompletionCommand(bed.context, {.ask = "JOB"}), kExitOk);
-  EXPECT_EQ(AskCompletionCommand(bed.context, {.word = "w", .ask = "NODE"}),
-            kExitOk);
+  EXPECT_EQ(complete({.ask = "JOB"}), kExitOk);
+  EXPECT_EQ(complete({.word = "w", .ask = "NODE"}), kExitOk);
 
   EXPECT_EQ(bed.out.str(), "7\tfirst, running\nw1\tidle\nw2\tidle\n");
   bed.client.workers = absl::UnavailableError("down");
-  EXPECT_EQ(AskCompletionCommand(bed.context, {.ask = "NODE"}),
-            kExitUnreachable);
+  EXPECT_EQ(complete({.ask = "NODE"}), kExitUnreachable);
 }
 
 // The script runs with a program that answers with its own words.
@@ -341,7 +347,7 @@ TEST(SimulateOptions, AreReadAsTheyAreGiven) {
       "--stages 2 --steps 3 --inference --trace t.json -o json");
 
   const SimulateFlags& flags = options.simulate;
-  EXPECT_EQ(options.command, Command::kSimulate);
+  EXPECT_EQ(options.command, "simulate");
   EXPECT_THAT(flags.machines.speeds, ElementsAre(1, 0.5));
   EXPECT_THAT(flags.machines.bandwidths, ElementsAre(1e9));
   EXPECT_EQ(flags.schedule, "gpipe");

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/commands/job/report.h"
+#include "client/commands/job/job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -65,12 +65,12 @@ struct ReportBed : CommandBed {
   }
   std::string Print(const std::string& format) {
     options.format = format;
-    EXPECT_EQ(ReportCommand(context, options), kExitOk) << err.str();
+    EXPECT_EQ(Code(ReportCommand(context, options)), kExitOk) << err.str();
     return out.str();
   }
   ExitCode Fail(const std::string& format = "html") {
     options.format = format;
-    const ExitCode code = ReportCommand(context, options);
+    const ExitCode code = Code(ReportCommand(context, options));
     EXPECT_EQ(out.str(), "");
     return code;
   }

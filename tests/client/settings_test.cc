@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_split.h"
 #include "client/commands/command.h"
-#include "client/commands/reference.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -123,7 +122,6 @@ class Contexts : public testing::Test {
 
 TEST_F(Contexts, HoldInTheOrderOfTheirRank) {
   EXPECT_EQ(Coordinator(), kDefaultCoordinator);
-  std::filesystem::create_directories(home_.Path("paceline"));
   home_.Write("paceline/paceline.yaml", "coordinator: user:1\n");
   EXPECT_EQ(Coordinator(), "user:1");
 
@@ -170,34 +168,6 @@ TEST_F(Contexts, ThatDoNotExistOrHaveNoNameAreRefused) {
   EXPECT_THAT(Coordinator({}, "bad"), HasSubstr("bad.yaml:1: colour"));
 }
 
-TEST_F(Contexts, AreShownWithTheOneInUse) {
-  CommandBed table, document(OutputFormat::kJson);
-  EXPECT_EQ(UseContextCommand(table.console, "lab"), kExitOk);
-
-  EXPECT_EQ(ListContextsCommand(table.console), kExitOk);
-  EXPECT_EQ(ListContextsCommand(document.console), kExitOk);
-
-  EXPECT_THAT(table.out.str(), Says("   home  home:1", "*  lab   [::1]:2"));
-  EXPECT_THAT(document.Output()["contexts"][1],
-              Includes(R"({"name": "lab", "coordinator": "[::1]:2",
-                           "current": true})"));
-}
-
-TEST_F(Contexts, ABrokenFileHidesNoOther) {
-  home_.Write("paceline/contexts/bad.yaml", "colour: blue\n");
-  home_.Write("paceline/contexts/a b.yaml", "coordinator: h:1\n");
-  CommandBed table, document(OutputFormat::kJson);
-
-  EXPECT_EQ(ListContextsCommand(table.console), kExitOk);
-  EXPECT_EQ(ListContextsCommand(document.console), kExitOk);
-
-  EXPECT_THAT(table.out.str(), Says("got 'a b'", "bad.yaml:1: colour",
-                                    "home  home:1", "lab   [::1]:2"));
-  EXPECT_THAT(document.Output()["contexts"][1]["error"].get<std::string>(),
-              HasSubstr("bad.yaml:1"));
-  EXPECT_TRUE(UseContext("lab").ok());
-}
-
 TEST_F(Contexts, AreNotWrittenWhereTheUserHasNoHome) {
   const std::string home = Environment("HOME");
   unsetenv("XDG_CONFIG_HOME");
@@ -207,20 +177,6 @@ TEST_F(Contexts, AreNotWrittenWhereTheUserHasNoHome) {
   EXPECT_THAT(UseContext("").message(), HasSubstr("set HOME"));
 
   if (!home.empty()) setenv("HOME", home.c_str(), 1);
-}
-
-TEST_F(Contexts, CommandsSayWhatTheyDid) {
-  CommandBed bed;
-
-  EXPECT_EQ(SetContextCommand(bed.console, "new", "n:1"), kExitOk);
-  EXPECT_EQ(DeleteContextCommand(bed.console, "new"), kExitOk);
-  EXPECT_EQ(SetContextCommand(bed.console, "new", "n"), kExitUsage);
-  EXPECT_EQ(UseContextCommand(bed.console, "new"), kExitNotFound);
-  EXPECT_EQ(DeleteContextCommand(bed.console, "new"), kExitNotFound);
-
-  EXPECT_THAT(bed.out.str(),
-              Says("new is n:1", "context use new", "new is deleted"));
-  EXPECT_THAT(bed.err.str(), HasSubstr("no context 'new'"));
 }
 
 TEST(SettingsFile, MayBeEmptyOrMissing) {

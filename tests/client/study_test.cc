@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "client/commands/job/study.h"
+#include "client/commands/job/job.h"
 #include "client/study/measures.h"
 #include "client/study/study_file.h"
 #include "client/study/table.h"

@@ -74,6 +74,8 @@ RULES = [
      [CORE_LOGIC, OBS, r"(coordinator|worker)/[^/]+\.h$"]),
     (r"client/(options|usage)\.(h|cc)$", {"cli11", "posix"},
      [CORE_LOGIC, CLIENT]),
+    (r"client/dispatch\.(h|cc)$", {"generated"},
+     [CORE_LOGIC, CONVERT, CLIENT, r"client/dispatch\.h$"]),
 
     # Logic that everything else stands on.
     (r"core/base/", set(), [r"core/base/"]),

@@ -1,5 +1,3 @@
-#include "client/commands/job/export.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/commands/job/job.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/job/job_model.h"
@@ -316,41 +315,34 @@ absl::Status WriteWeightsFile(
   return target->Commit();
 }
 
-ExitCode ExportJobCommand(const CommandContext& context,
-                          const ReadWeights& read,
-                          const ReadTensors& read_tensors,
-                          const ExportRequest& request) {
+Outcome ExportJobCommand(const CommandContext& context, const ReadWeights& read,
+                         const ReadTensors& read_tensors,
+                         const ExportRequest& request) {
   // A file larger than the limit shall be an error of write(), not the end.
   signal(SIGXFSZ, SIG_IGN);
-  const absl::StatusOr<AdaptedJob> job = AdaptedJobOf(context, request);
-  if (!job.ok()) return ReportError(context.console, job.status());
-  auto target = OpenExportTarget(job->path);
-  if (!target.ok()) return ReportError(context.console, target.status());
+  PACELINE_ASSIGN_OR_RETURN(const auto job, AdaptedJobOf(context, request));
+  PACELINE_ASSIGN_OR_RETURN(auto target, OpenExportTarget(job.path));
   int64_t bytes = 0;
   const auto take = [&](absl::string_view chunk) -> absl::Status {
     if (context.pauser.Sleep(absl::ZeroDuration())) {
       return Cancelled("interrupted; nothing was exported");
     }
     bytes += static_cast<int64_t>(chunk.size());
-    return (*target)->Write(chunk);
+    return target->Write(chunk);
   };
-  const auto step = context.client.ExportWeights(request.id, take);
-  absl::Status exported = step.status();
+  PACELINE_ASSIGN_OR_RETURN(const int64_t step,
+                            context.client.ExportWeights(request.id, take));
   std::optional<WeightsSummary> weights;
-  if (exported.ok() && !(*target)->staged_path().empty()) {
-    auto verified =
-        Verify(context, read, request.id, *step, (*target)->staged_path());
-    exported = verified.status();
-    if (verified.ok()) weights = *std::move(verified);
+  if (!target->staged_path().empty()) {
+    PACELINE_ASSIGN_OR_RETURN(weights, Verify(context, read, request.id, step,
+                                              target->staged_path()));
   }
-  if (exported.ok() && request.form != ExportForm::kWhole) {
-    exported =
-        WriteForm(*job, request.form, read_tensors, *target, weights, bytes);
+  if (request.form != ExportForm::kWhole) {
+    PACELINE_RETURN_IF_ERROR(
+        WriteForm(job, request.form, read_tensors, target, weights, bytes));
   }
-  if (exported.ok()) exported = (*target)->Commit();
-  target->reset();
-  if (!exported.ok()) return ReportError(context.console, exported);
-  SayExported(context.console, request.id, *step, job->path, bytes, weights);
+  PACELINE_RETURN_IF_ERROR(target->Commit());
+  SayExported(context.console, request.id, step, job.path, bytes, weights);
   return kExitOk;
 }
 

@@ -1,5 +1,3 @@
-#include "client/commands/job/jobs_and_nodes.h"
-
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -7,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "client/commands/job/watch.h"
+#include "client/commands/job/job.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
@@ -27,10 +25,9 @@ struct Page {
 //   follow  goes on until the job has ended or Ctrl-C
 //   fetch   the records after a sequence number
 template <typename Record, typename Fetch>
-ExitCode PrintRecords(const CommandContext& context, int64_t id, bool follow,
-                      const std::string& key,
-                      std::string (*render)(const Record&),
-                      const Fetch& fetch) {
+Outcome PrintRecords(const CommandContext& context, int64_t id, bool follow,
+                     const std::string& key,
+                     std::string (*render)(const Record&), const Fetch& fetch) {
   Console& console = context.console;
   const bool as_they_come =
       console.table() || console.format() == OutputFormat::kJsonLines;
@@ -60,12 +57,13 @@ ExitCode PrintRecords(const CommandContext& context, int64_t id, bool follow,
       after = page.last;
     }
   };
-  const auto end = WaitUntil(
-      context, {.patience = follow ? kPatience : absl::ZeroDuration()}, ask,
-      [&] { return ended; });
-  if (!end.ok()) return ReportError(console, end.status());
+  PACELINE_ASSIGN_OR_RETURN(
+      const WaitEnd end,
+      WaitUntil(context,
+                {.patience = follow ? kPatience : absl::ZeroDuration()}, ask,
+                [&] { return ended; }));
   if (!as_they_come) console.Print(Document{{key, std::move(gathered)}});
-  return *end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
+  return end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
 }
 
 // As RenderEvent(); the reasons for a placement are many, a line each.
@@ -112,15 +110,16 @@ void KeepWanted(const JobFilter& filter, v1::ListJobsResponse& listed) {
   }
 }
 
-ExitCode ListJobsCommand(const CommandContext& context,
-                         const JobFilter& filter) {
+Outcome ListJobsCommand(const CommandContext& context, const JobFilter& filter,
+                        bool watch) {
+  if (watch) return WatchJobsCommand(context, filter);
   const bool all =
       filter.states.empty() && filter.model.empty() && filter.name.empty();
-  auto listed = context.client.ListJobs(all ? filter.limit : 0);
-  if (!listed.ok()) return ReportError(context.console, listed.status());
-  KeepWanted(filter, *listed);
-  const auto& jobs = listed->jobs();
-  context.console.PrintList(RenderJobs(*listed, context.console.wide()), "jobs",
+  PACELINE_ASSIGN_OR_RETURN(v1::ListJobsResponse listed,
+                            context.client.ListJobs(all ? filter.limit : 0));
+  KeepWanted(filter, listed);
+  const auto& jobs = listed.jobs();
+  context.console.PrintList(RenderJobs(listed, context.console.wide()), "jobs",
                             ListOf(jobs, [](const v1::Job& job) {
                               return ToDocument(job, /*with_curve=*/false);
                             }));
@@ -135,16 +134,17 @@ ExitCode ListJobsCommand(const CommandContext& context,
   return kExitOk;
 }
 
-ExitCode ShowJobCommand(const CommandContext& context, int64_t id) {
-  const auto job = context.client.GetJob(id, kCurvePoints, 0);
-  if (!job.ok()) return ReportError(context.console, job.status());
-  context.console.Print(RenderJob(*job, {.unicode = context.console.unicode()}),
-                        ToDocument(*job, /*with_curve=*/true));
+Outcome ShowJobCommand(const CommandContext& context, int64_t id, bool watch) {
+  if (watch) return WatchOneJobCommand(context, id);
+  PACELINE_ASSIGN_OR_RETURN(const auto job,
+                            context.client.GetJob(id, kCurvePoints, 0));
+  context.console.Print(RenderJob(job, {.unicode = context.console.unicode()}),
+                        ToDocument(job, /*with_curve=*/true));
   return kExitOk;
 }
 
-ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
-                          bool follow) {
+Outcome JobEventsCommand(const CommandContext& context, int64_t id,
+                         bool follow) {
   using Events = Page<v1::JobEvent>;
   const auto fetch = [&](int64_t after) -> absl::StatusOr<Events> {
     PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse page,
@@ -156,8 +156,7 @@ ExitCode JobEventsCommand(const CommandContext& context, int64_t id,
   return PrintRecords(context, id, follow, "events", RenderEventLines, fetch);
 }
 
-ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
-                        bool follow) {
+Outcome JobLogsCommand(const CommandContext& context, int64_t id, bool follow) {
   using Lines = Page<v1::LogLine>;
   const auto fetch = [&](int64_t after) -> absl::StatusOr<Lines> {
     PACELINE_ASSIGN_OR_RETURN(const v1::GetLogsResponse page,
@@ -167,8 +166,8 @@ ExitCode JobLogsCommand(const CommandContext& context, int64_t id,
   return PrintRecords(context, id, follow, "lines", RenderLogLine, fetch);
 }
 
-ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
-                        const WaitJobOptions& options) {
+Outcome WaitJobCommand(const CommandContext& context, int64_t id,
+                       const WaitJobOptions& options) {
   Console& console = context.console;
   const auto watched = WatchJob(context, id, options.timeout, options.events);
   if (!watched.ok()) {
@@ -182,9 +181,9 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
   if (console.table()) {
     console.Print(RenderOutcome(watched->job));
   } else {
-    const auto whole = context.client.GetJob(id, kCurvePoints, 0);
-    if (!whole.ok()) return ReportError(console, whole.status());
-    Document document = ToDocument(*whole, /*with_curve=*/true);
+    PACELINE_ASSIGN_OR_RETURN(const auto whole,
+                              context.client.GetJob(id, kCurvePoints, 0));
+    Document document = ToDocument(whole, /*with_curve=*/true);
     document.update(options.extra);
     console.Print(document);
   }
@@ -209,21 +208,19 @@ ExitCode WaitJobCommand(const CommandContext& context, int64_t id,
   return ExitCodeFor(watched->job.state());
 }
 
-ExitCode StopJobCommand(const CommandContext& context, int64_t id) {
-  const auto job = context.client.StopJob(id);
-  if (!job.ok()) return ReportError(context.console, job.status());
-  context.console.Print(RenderOutcome(*job),
-                        ToDocument(*job, /*with_curve=*/false));
-  const v1::JobState state = job->state();
+Outcome StopJobCommand(const CommandContext& context, int64_t id) {
+  PACELINE_ASSIGN_OR_RETURN(const auto job, context.client.StopJob(id));
+  context.console.Print(RenderOutcome(job),
+                        ToDocument(job, /*with_curve=*/false));
+  const v1::JobState state = job.state();
   if (state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED) {
     context.console.Note("job ", id, " had ended before");
   }
   return kExitOk;
 }
 
-ExitCode DeleteJobCommand(const CommandContext& context, int64_t id) {
-  const absl::Status deleted = context.client.DeleteJob(id);
-  if (!deleted.ok()) return ReportError(context.console, deleted);
+Outcome DeleteJobCommand(const CommandContext& context, int64_t id) {
+  PACELINE_RETURN_IF_ERROR(context.client.DeleteJob(id));
   if (context.console.table()) {
     context.console.Note("job ", id, " is deleted");
   } else {
@@ -232,14 +229,14 @@ ExitCode DeleteJobCommand(const CommandContext& context, int64_t id) {
   return kExitOk;
 }
 
-ExitCode ListNodesCommand(const CommandContext& context) {
-  const auto workers = context.client.ListWorkers();
-  if (!workers.ok()) return ReportError(context.console, workers.status());
+Outcome ListNodesCommand(const CommandContext& context, bool watch) {
+  if (watch) return WatchNodesCommand(context);
+  PACELINE_ASSIGN_OR_RETURN(const auto workers, context.client.ListWorkers());
   context.console.PrintList(
-      RenderWorkers(*workers, context.console.wide()), "workers",
-      ListOf(workers->workers(),
+      RenderWorkers(workers, context.console.wide()), "workers",
+      ListOf(workers.workers(),
              [](const v1::Worker& worker) { return ToDocument(worker); }));
-  if (context.console.table() && workers->workers().empty()) {
+  if (context.console.table() && workers.workers().empty()) {
     context.console.Note(
         "no workers yet; start one with 'paceline-worker --coordinator "
         "HOST:PORT'");
@@ -247,58 +244,56 @@ ExitCode ListNodesCommand(const CommandContext& context) {
   return kExitOk;
 }
 
-ExitCode ShowNodeCommand(const CommandContext& context,
-                         const std::string& word) {
-  const auto workers = context.client.ListWorkers();
-  if (!workers.ok()) return ReportError(context.console, workers.status());
+Outcome ShowNodeCommand(const CommandContext& context,
+                        const std::string& word) {
+  PACELINE_ASSIGN_OR_RETURN(const auto workers, context.client.ListWorkers());
   // A name may look like a number: names go first.
   const v1::Worker* found = nullptr;
-  for (const v1::Worker& worker : workers->workers()) {
+  for (const v1::Worker& worker : workers.workers()) {
     if (worker.registration().name() == word) found = &worker;
   }
-  for (const v1::Worker& worker : workers->workers()) {
+  for (const v1::Worker& worker : workers.workers()) {
     if (found == nullptr && absl::StrCat(worker.id()) == word) found = &worker;
   }
   if (found == nullptr) {
     const std::string known =
-        absl::StrJoin(workers->workers(), ", ",
+        absl::StrJoin(workers.workers(), ", ",
                       [](std::string* out, const v1::Worker& worker) {
                         absl::StrAppend(out, worker.registration().name());
                       });
-    return ReportError(context.console,
-                       NotFound("no worker '", word, "'; known are: ",
-                                known.empty() ? std::string("none") : known));
+    return NotFound("no worker '", word, "'; known are: ",
+                    known.empty() ? std::string("none") : known);
   }
   context.console.Print(RenderWorker(*found), ToDocument(*found));
   return kExitOk;
 }
 
-ExitCode DrainNodeCommand(const CommandContext& context,
-                          const std::string& word, bool drain) {
-  const auto worker = context.client.DrainWorker(word, drain);
-  if (!worker.ok()) return ReportError(context.console, worker.status());
+Outcome DrainNodeCommand(const CommandContext& context, const std::string& word,
+                         bool drain) {
+  PACELINE_ASSIGN_OR_RETURN(const auto worker,
+                            context.client.DrainWorker(word, drain));
   const std::string what = !drain ? " takes new work again"
-                           : worker->job() == 0
+                           : worker.job() == 0
                                ? " is drained: it gets nothing new"
                                : absl::StrCat(
                                      " is draining: it gets nothing new, "
                                      "and its part in job ",
-                                     worker->job(),
+                                     worker.job(),
                                      " moves to other workers if they can take "
                                      "it; `node list` shows when it is free");
   context.console.Print(
-      absl::StrCat("worker ", worker->registration().name(), what, "\n"),
-      ToDocument(*worker));
+      absl::StrCat("worker ", worker.registration().name(), what, "\n"),
+      ToDocument(worker));
   return kExitOk;
 }
 
-ExitCode ForgetNodeCommand(const CommandContext& context,
-                           const std::string& word) {
-  const auto worker = context.client.ForgetWorker(word);
-  if (!worker.ok()) return ReportError(context.console, worker.status());
+Outcome ForgetNodeCommand(const CommandContext& context,
+                          const std::string& word) {
+  PACELINE_ASSIGN_OR_RETURN(const auto worker,
+                            context.client.ForgetWorker(word));
   context.console.Print(
-      absl::StrCat("worker ", worker->registration().name(), " is forgotten\n"),
-      ToDocument(*worker));
+      absl::StrCat("worker ", worker.registration().name(), " is forgotten\n"),
+      ToDocument(worker));
   return kExitOk;
 }
 

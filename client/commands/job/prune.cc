@@ -1,5 +1,3 @@
-#include "client/commands/job/prune.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -11,8 +9,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "client/commands/job/export.h"
-#include "client/commands/plan/profile.h"
+#include "client/commands/job/job.h"
+#include "client/commands/plan/plan.h"
 #include "client/files/whole_file.h"
 #include "client/render/report.h"
 #include "client/values/document.h"
@@ -268,23 +266,22 @@ absl::Status FillInSizes(const ReadMetadata& read, ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-ExitCode PruneModelCommand(Console& console, const LoadModelWeights& load,
-                           const JobSpec& spec, const PruneOptions& options,
-                           const CommandContext* mesh) {
-  const auto pruning = PruneFile(load, spec, options, mesh);
-  if (!pruning.ok()) return ReportError(console, pruning.status());
-  const ModelDescription& whole = pruning->whole;
-  const PrunedModel& pruned = pruning->pruned;
-  for (const std::string& note : pruning->origin.notes) {
+Outcome PruneModelCommand(Console& console, const LoadModelWeights& load,
+                          const JobSpec& spec, const PruneOptions& options,
+                          const CommandContext* mesh) {
+  PACELINE_ASSIGN_OR_RETURN(const auto pruning,
+                            PruneFile(load, spec, options, mesh));
+  const ModelDescription& whole = pruning.whole;
+  const PrunedModel& pruned = pruning.pruned;
+  for (const std::string& note : pruning.origin.notes) {
     console.Note("note: ", Printable(note));
   }
   auto metadata = MetadataOf(pruned.model);
   metadata.insert(whole.made_with.begin(), whole.made_with.end());
-  metadata.insert(pruning->origin.metadata.begin(),
-                  pruning->origin.metadata.end());
-  const absl::Status written =
-      WriteWeightsFile(options.out, pruned.weights, metadata);
-  if (!written.ok()) return ReportError(console, written);
+  metadata.insert(pruning.origin.metadata.begin(),
+                  pruning.origin.metadata.end());
+  PACELINE_RETURN_IF_ERROR(
+      WriteWeightsFile(options.out, pruned.weights, metadata));
   const double flops = FlopsOf(whole), left = FlopsOf(pruned.model);
   const int64_t parameters = TrainableElements(whole),
                 parameters_left = TrainableElements(pruned.model);

@@ -1,4 +1,4 @@
-#include "client/commands/job/report.h"
+#include "client/render/report.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/commands/job/jobs_and_nodes.h"
+#include "client/commands/job/job.h"
 #include "client/files/whole_file.h"
 #include "client/render/chart.h"
-#include "client/render/report.h"
 #include "client/render/sections.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -585,17 +584,15 @@ std::vector<std::string> ReportFormats() {
   return names;
 }
 
-ExitCode ReportCommand(const CommandContext& context,
-                       const ReportOptions& options) {
+Outcome ReportCommand(const CommandContext& context,
+                      const ReportOptions& options) {
   Console& console = context.console;
-  const auto text = TextOf(context.client, options);
-  if (!text.ok()) return ReportError(console, text.status());
+  PACELINE_ASSIGN_OR_RETURN(const auto text, TextOf(context.client, options));
   if (options.file.empty() || options.file == "-") {
-    console.Print(*text);
+    console.Print(text);
     return kExitOk;
   }
-  const absl::Status written = WriteWholeFile(options.file, *text);
-  if (!written.ok()) return ReportError(console, written);
+  PACELINE_RETURN_IF_ERROR(WriteWholeFile(options.file, text));
   console.Note("the report is in ", Printable(options.file));
   return kExitOk;
 }

@@ -1,4 +1,4 @@
-#include "client/commands/job/study.h"
+#include "client/study/study.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,16 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/job/export.h"
-#include "client/commands/job/watch.h"
+#include "client/commands/job/job.h"
 #include "client/commands/plan/plan.h"
-#include "client/commands/plan/profile.h"
 #include "client/files/profile_file.h"
 #include "client/files/whole_file.h"
 #include "client/render/report.h"
 #include "client/render/sections.h"
 #include "client/study/bench.h"
-#include "client/study/study.h"
 #include "client/study/study_file.h"
 #include "client/study/table.h"
 #include "client/values/text.h"
@@ -126,12 +123,11 @@ absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
 }
 
 // Prints the results, and writes the report.
-ExitCode PrintStudy(const StudyOptions& options, const ReadyStudy& ready,
-                    Console& console) {
+Outcome PrintStudy(const StudyOptions& options, const ReadyStudy& ready,
+                   Console& console) {
   console.Print(RenderStudy(ready.results(), console.unicode()),
                 StudyDocument(ready.results()));
-  const absl::Status written = WriteReport(options.report, ready);
-  if (!written.ok()) return ReportError(console, written);
+  PACELINE_RETURN_IF_ERROR(WriteReport(options.report, ready));
   const bool all_well = absl::c_all_of(
       ready.jobs, [](const TrialJob& job) { return job.why.empty(); });
   return all_well ? kExitOk : kExitFailed;
@@ -183,8 +179,8 @@ absl::StatusOr<Document> PlannedTrial(const PlanBase& base, const Trial& trial,
 }
 
 // A study in which nothing can be planned is refused.
-ExitCode RunPlans(const CommandContext& context, const StudyOptions& options,
-                  ReadyStudy& ready) {
+Outcome RunPlans(const CommandContext& context, const StudyOptions& options,
+                 ReadyStudy& ready) {
   absl::Status wrong;
   for (size_t t = 0; t < ready.trials.size(); ++t) {
     if (context.pauser.Sleep(absl::ZeroDuration())) return kExitInterrupted;
@@ -259,7 +255,7 @@ std::string WhyNoTime(const TrialEstimate& trial) {
   return trial.why.empty() && waits ? *notes.rbegin() : trial.why;
 }
 
-ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
+Outcome DryRun(const CommandContext& context, const ReadyStudy& ready) {
   Table table({"trial", ">jobs", ">stages", ">a step", ">a job", "why"});
   Document trials = Document::array();
   std::set<NamedFiles> files;
@@ -267,25 +263,25 @@ ExitCode DryRun(const CommandContext& context, const ReadyStudy& ready) {
   bool refused = false;
   for (const TrialJob& job : ready.jobs) {
     if (job.repeat > 0) continue;
-    const auto trial = EstimateTrial(context, ready.load, job, files);
-    if (!trial.ok()) return ReportError(context.console, trial.status());
-    const v1::RunEstimate& run = trial->answer.estimate();
-    const int stages = trial->answer.stages().empty()
+    PACELINE_ASSIGN_OR_RETURN(const auto trial,
+                              EstimateTrial(context, ready.load, job, files));
+    const v1::RunEstimate& run = trial.answer.estimate();
+    const int stages = trial.answer.stages().empty()
                            ? 0
-                           : trial->answer.stages().rbegin()->stage() + 1;
+                           : trial.answer.stages().rbegin()->stage() + 1;
     const std::string& label = ready.trials[job.trial].label;
     const auto text = [](double seconds) {
       return seconds > 0 ? ValueText(seconds, Unit::kSeconds) : "-";
     };
     table.AddRow(label, ready.study.repeat, stages, text(run.step_seconds()),
-                 text(trial->seconds), WhyNoTime(*trial));
+                 text(trial.seconds), WhyNoTime(trial));
     trials.push_back({{"label", label},
                       {"stages", OrNull(stages)},
                       {"step_seconds", OrNull(run.step_seconds())},
-                      {"seconds", OrNull(trial->seconds)},
-                      {"why", OrNull(WhyNoTime(*trial))}});
-    total += trial->seconds * static_cast<double>(ready.study.repeat);
-    refused = refused || !trial->why.empty();
+                      {"seconds", OrNull(trial.seconds)},
+                      {"why", OrNull(WhyNoTime(trial))}});
+    total += trial.seconds * static_cast<double>(ready.study.repeat);
+    refused = refused || !trial.why.empty();
   }
   std::string rungs;
   size_t jobs = ready.rungs.empty() ? ready.jobs.size() : 0;
@@ -541,13 +537,11 @@ absl::Status Compare(const CommandContext& context, ReadyStudy& ready) {
   return absl::OkStatus();
 }
 
-ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
-                  ReadyStudy& ready) {
+Outcome RunStudy(const CommandContext& context, const StudyOptions& options,
+                 ReadyStudy& ready) {
   Console& console = context.console;
   StudyRunner runner(context, ready);
-  if (const absl::Status begun = runner.Begin(); !begun.ok()) {
-    return ReportError(console, begun);
-  }
+  PACELINE_RETURN_IF_ERROR(runner.Begin());
   const auto end = WaitUntil(
       context, {}, [&] { return runner.Turn(); },
       [&] { return runner.IsDone(); });
@@ -564,9 +558,7 @@ ExitCode RunStudy(const CommandContext& context, const StudyOptions& options,
     return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
   }
   if (ready.study.race.has_value()) NoteWinner(ready, console);
-  if (const absl::Status compared = Compare(context, ready); !compared.ok()) {
-    return ReportError(console, compared);
-  }
+  PACELINE_RETURN_IF_ERROR(Compare(context, ready));
   return PrintStudy(options, ready, console);
 }
 
@@ -671,9 +663,9 @@ absl::Status RunBench(const CommandContext& context, const JobSpec& spec,
 
 }  // namespace
 
-ExitCode BenchCommand(const CommandContext& context, const JobSpec& spec,
-                      const BenchOptions& options,
-                      const LoadModelWeights& load) {
+Outcome BenchCommand(const CommandContext& context, const JobSpec& spec,
+                     const BenchOptions& options,
+                     const LoadModelWeights& load) {
   ReadyBench bench = {.options = options};
   bench.ready.load = load;
   const absl::Status status = RunBench(context, spec, bench);
@@ -694,19 +686,17 @@ std::string WhyNoStudyReport(const std::string& file) {
                               "' ends with none of .html, .csv and .tex");
 }
 
-ExitCode StudyCommand(const CommandContext& context,
-                      const StudyOptions& options, const ReadMetadata& read,
-                      const LoadModelWeights& load) {
+Outcome StudyCommand(const CommandContext& context, const StudyOptions& options,
+                     const ReadMetadata& read, const LoadModelWeights& load) {
   if (!options.report.empty() && !options.dry_run) {
-    const absl::Status writable = CheckWritable(options.report);
-    if (!writable.ok()) return ReportError(context.console, writable);
+    PACELINE_RETURN_IF_ERROR(CheckWritable(options.report));
   }
-  auto ready = ReadyStudyOf(options, read, context.console);
-  if (!ready.ok()) return ReportError(context.console, ready.status());
-  ready->load = load;
-  if (ready->study.plan.has_value()) return RunPlans(context, options, *ready);
-  return options.dry_run ? DryRun(context, *ready)
-                         : RunStudy(context, options, *ready);
+  PACELINE_ASSIGN_OR_RETURN(ReadyStudy ready,
+                            ReadyStudyOf(options, read, context.console));
+  ready.load = load;
+  if (ready.study.plan.has_value()) return RunPlans(context, options, ready);
+  return options.dry_run ? DryRun(context, ready)
+                         : RunStudy(context, options, ready);
 }
 
 }  // namespace paceline

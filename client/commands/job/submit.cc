@@ -1,13 +1,14 @@
-#include "client/commands/job/submit.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/job/jobs_and_nodes.h"
+#include "client/commands/job/job.h"
+#include "client/render/report.h"
+#include "client/values/document.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -31,6 +32,34 @@ namespace paceline {
 namespace {
 
 constexpr double kShortSeconds = 10;  // where whole seconds say too little
+
+struct StageEstimate {
+  v1::StagePlacement placement;
+  std::string first_layer;  // names
+  std::string last_layer;   // the last one inside
+  int64_t parameters = 0;
+  int64_t trained = 0;  // of these parameters
+  int64_t parameter_bytes = 0;
+  int64_t memory_bytes = 0;  // parameters, gradients, optimizer, activations
+  double forward_flops = 0;  // a sample
+};
+
+struct JobEstimate {
+  int layers = 0;
+  int64_t parameters = 0;
+  int64_t trained = 0;  // of these; 0: inference
+  int64_t parameter_bytes = 0;
+  std::vector<StageEstimate> stages;
+  bool chosen = true;  // false: how many stages is decided once there are
+                       // workers; these are as for one
+  std::optional<v1::RunEstimate> run;  // nothing while there is no worker
+  int64_t steps = 0;                   // of the job; 0: not known here
+  bool inference = false;
+  // Only a data-parallel job has shards; 0: none, or not known before there are
+  // workers.
+  int32_t shards = 0;
+  std::string shards_why = {};  // of the mesh's choice
+};
 
 absl::StatusOr<Placements> CutLocally(const JobSpec& spec, int layers) {
   const PipelineSpec& pipeline = spec.pipeline;
@@ -123,16 +152,18 @@ StageEstimate StageEstimateOf(const JobSpec& spec,
   return stage;
 }
 
-}  // namespace
-
-absl::StatusOr<JobEstimate> EstimateJob(const JobSpec& spec, Placements stages,
-                                        std::optional<v1::RunEstimate> run) {
+// stages: as the coordinator would place them; empty while it has no worker:
+// then the cuts are made here, and no worker holds the stages.
+// Errors: InvalidArgument  the spec is wrong
+absl::StatusOr<JobEstimate> EstimateJob(
+    const JobSpec& spec, const v1::SubmitJobResponse& submission) {
+  Placements stages = submission.stages();
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
   const int layers = static_cast<int>(model.layers.size());
   JobEstimate estimate;
   estimate.chosen = !stages.empty() || spec.pipeline.stages > 0 ||
                     !spec.pipeline.cuts.empty() || IsDataParallel(spec);
-  estimate.run = std::move(run);
+  if (submission.has_estimate()) estimate.run = submission.estimate();
   estimate.steps = spec.train.steps;
   estimate.inference = IsInference(spec);
   if (stages.empty()) {
@@ -205,6 +236,9 @@ Document ToDocument(const JobEstimate& estimate) {
        estimate.run.has_value() ? MessageDocument(*estimate.run) : Document()}};
 }
 
+// Lines for people: what a step takes, or all of inference, samples a second,
+// bubbles, where the times come from, and all of it when `steps` is known (not
+// 0).
 std::vector<std::pair<std::string, std::string>> RunFacts(
     const v1::RunEstimate& run, int64_t steps, bool inference) {
   const auto text = [](double seconds) {
@@ -267,8 +301,6 @@ std::string RenderEstimate(const JobEstimate& estimate) {
       "\n");
 }
 
-namespace {
-
 // A plan for a mesh knows its devices; that of a profile file or of simulated
 // machines may have made them up.
 bool IsOfAMesh(const PlanFile& plan) { return !plan.facts.empty(); }
@@ -292,11 +324,11 @@ absl::Status CheckCuts(const std::string& name,
                        const std::vector<SpecProblem>& known,
                        const JobSpec& spec) {
   for (const SpecProblem& problem : CheckJobSpec(spec)) {
-    const bool is_old =
-        std::any_of(known.begin(), known.end(), [&](const SpecProblem& old) {
+    if (absl::c_any_of(known, [&](const SpecProblem& old) {
           return old.path == problem.path && old.why == problem.why;
-        });
-    if (is_old) continue;
+        })) {
+      continue;
+    }
     return InvalidArgument("--plan ", name, " has cuts [",
                            absl::StrJoin(spec.pipeline.cuts, ", "),
                            "]: ", problem.path, " ", problem.why);
@@ -319,10 +351,7 @@ absl::StatusOr<std::string> UncountedTies(const std::string& name,
   std::string text;
   if (IsInference(spec)) return text;
   for (const TieCost& tie : TiesOf(model)) {
-    const std::vector<TieCost>& counted = plan.problem.ties;
-    if (std::find(counted.begin(), counted.end(), tie) != counted.end()) {
-      continue;
-    }
+    if (absl::c_linear_search(plan.problem.ties, tie)) continue;
     absl::StrAppend(&text, text.empty() ? "" : "; ", "--plan ", name,
                     " does not count what layers ", tie.owner, " and ",
                     tie.user,
@@ -501,16 +530,13 @@ void NoteAggregation(Console& console, const JobSpec& spec,
   }
 }
 
-ExitCode PrintDryRun(const CommandContext& context,
-                     const SubmitOptions& options,
-                     const v1::SubmitJobResponse& submission) {
-  std::optional<v1::RunEstimate> run;
-  if (submission.has_estimate()) run = submission.estimate();
-  const auto estimate = EstimateJob(options.spec, submission.stages(), run);
-  if (!estimate.ok()) return ReportError(context.console, estimate.status());
-  Document document = ToDocument(*estimate);
+Outcome PrintDryRun(const CommandContext& context, const SubmitOptions& options,
+                    const v1::SubmitJobResponse& submission) {
+  PACELINE_ASSIGN_OR_RETURN(const JobEstimate estimate,
+                            EstimateJob(options.spec, submission));
+  Document document = ToDocument(estimate);
   document["warnings"] = options.warnings;
-  context.console.Print(RenderEstimate(*estimate), document);
+  context.console.Print(RenderEstimate(estimate), document);
   return kExitOk;
 }
 
@@ -542,9 +568,7 @@ void NotePlan(Console& console, const JobSpec& spec,
                      stage.last_layer() - 1, ShareText(submission.stages(), i),
                      IdleText(spec, submission.stages(), i))));
   }
-  std::optional<v1::RunEstimate> run;
-  if (submission.has_estimate()) run = submission.estimate();
-  const auto estimate = EstimateJob(spec, submission.stages(), std::move(run));
+  const auto estimate = EstimateJob(spec, submission);
   if (estimate.ok() && estimate->shards > 0) {
     console.Note("  ",
                  ShardsText(estimate->shards, Printable(estimate->shards_why)));
@@ -569,17 +593,17 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
   }
 }
 
-ExitCode PrintDetached(const CommandContext& context,
-                       const SubmitOptions& options,
-                       const v1::SubmitJobResponse& submission) {
+Outcome PrintDetached(const CommandContext& context,
+                      const SubmitOptions& options,
+                      const v1::SubmitJobResponse& submission) {
   const int64_t id = submission.id();
   NotePlan(context.console, options.spec, submission);
   if (context.console.table()) {
     context.console.Print(absl::StrCat("job ", id, ": submitted\n"));
   } else {
-    const auto job = context.client.GetJob(id, kCurvePoints, 0);
-    if (!job.ok()) return ReportError(context.console, job.status());
-    Document document = paceline::ToDocument(*job, /*with_curve=*/true);
+    PACELINE_ASSIGN_OR_RETURN(const auto job,
+                              context.client.GetJob(id, kCurvePoints, 0));
+    Document document = paceline::ToDocument(job, /*with_curve=*/true);
     document["warnings"] = options.warnings;
     context.console.Print(document);
   }
@@ -589,8 +613,8 @@ ExitCode PrintDetached(const CommandContext& context,
 
 }  // namespace
 
-ExitCode SubmitCommand(const CommandContext& context,
-                       const SubmitOptions& options) {
+Outcome SubmitCommand(const CommandContext& context,
+                      const SubmitOptions& options) {
   Console& console = context.console;
   for (const std::string& warning : options.warnings) {
     console.Note("paceline: warning: ", warning);

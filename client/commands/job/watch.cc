@@ -1,5 +1,3 @@
-#include "client/commands/job/watch.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -7,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/commands/job/job.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
@@ -282,9 +282,8 @@ absl::StatusOr<WaitEnd> FollowMesh(
   }
 }
 
-ExitCode EndOf(const CommandContext& context,
-               const absl::StatusOr<WaitEnd>& end) {
-  if (!end.ok()) return ReportError(context.console, end.status());
+Outcome EndOf(const absl::StatusOr<WaitEnd>& end) {
+  PACELINE_RETURN_IF_ERROR(end.status());
   return *end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
 }
 
@@ -404,37 +403,21 @@ absl::StatusOr<WaitEnd> TopOnScreen(const CommandContext& context) {
   });
 }
 
-}  // namespace
-
-ExitCode TopCommand(const CommandContext& context) {
+// Shows what `render` makes of the mesh, again and again until Ctrl-C: on a
+// terminal in place, else one after the other where it differs.  `render` is
+// called after each update, and says for itself what is of interest.
+//
+// Errors of `render` end it.
+Outcome WatchMesh(const CommandContext& context,
+                  absl::FunctionRef<absl::StatusOr<std::string>(
+                      const MeshView& mesh, const v1::MeshUpdate& update)>
+                      render) {
   Console& console = context.console;
   if (!console.table()) {
-    return EndOf(
-        context,
-        FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
-          if (moving.update == nullptr) return true;
-          console.Print(MessageDocument(*moving.update));
-          return false;
-        }));
-  }
-  if (console.screen()) return EndOf(context, TopOnScreen(context));
-  ChangeLines lines(console, context.clock);
-  return EndOf(context, FollowMesh(context, [&](const Moving& moving) {
-                 lines.Show(moving);
-                 return absl::StatusOr<bool>(true);
-               }));
-}
-
-ExitCode WatchCommand(const CommandContext& context,
-                      absl::FunctionRef<absl::StatusOr<std::string>(
-                          const MeshView& mesh, const v1::MeshUpdate& update)>
-                          render) {
-  Console& console = context.console;
-  if (!console.table()) {
-    return ReportError(console,
-                       InvalidArgument("--watch shows tables; 'job events "
-                                       "--follow -o jsonl' and 'top -o json' "
-                                       "are for programs"));
+    return InvalidArgument(
+        "--watch shows tables; 'job events "
+        "--follow -o jsonl' and 'top -o json' "
+        "are for programs");
   }
   std::optional<Screen> screen;
   std::string shown;
@@ -467,14 +450,32 @@ ExitCode WatchCommand(const CommandContext& context,
     away = moving.away;
     return true;
   };
-  const absl::StatusOr<WaitEnd> end = FollowMesh(context, show);
-  screen.reset();
-  return EndOf(context, end);
+  return EndOf(FollowMesh(context, show));
 }
 
-ExitCode WatchJobsCommand(const CommandContext& context,
-                          const JobFilter& filter) {
-  return WatchCommand(context, [&](const MeshView& mesh, const auto&) {
+}  // namespace
+
+Outcome TopCommand(const CommandContext& context) {
+  Console& console = context.console;
+  if (!console.table()) {
+    return EndOf(
+        FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
+          if (moving.update == nullptr) return true;
+          console.Print(MessageDocument(*moving.update));
+          return false;
+        }));
+  }
+  if (console.screen()) return EndOf(TopOnScreen(context));
+  ChangeLines lines(console, context.clock);
+  return EndOf(FollowMesh(context, [&](const Moving& moving) {
+    lines.Show(moving);
+    return absl::StatusOr<bool>(true);
+  }));
+}
+
+Outcome WatchJobsCommand(const CommandContext& context,
+                         const JobFilter& filter) {
+  return WatchMesh(context, [&](const MeshView& mesh, const auto&) {
     v1::ListJobsResponse jobs = mesh.Jobs();
     KeepWanted(filter, jobs);
     std::string text = RenderJobs(jobs, context.console.wide());
@@ -485,9 +486,9 @@ ExitCode WatchJobsCommand(const CommandContext& context,
   });
 }
 
-ExitCode WatchNodesCommand(const CommandContext& context) {
+Outcome WatchNodesCommand(const CommandContext& context) {
   std::string text;
-  return WatchCommand(
+  return WatchMesh(
       context, [&](const MeshView& mesh, const v1::MeshUpdate& update) {
         // Only a screen shows how the silence of those that are gone grows.
         if (context.console.screen() || update.whole() ||
@@ -498,9 +499,9 @@ ExitCode WatchNodesCommand(const CommandContext& context) {
       });
 }
 
-ExitCode WatchOneJobCommand(const CommandContext& context, int64_t id) {
+Outcome WatchOneJobCommand(const CommandContext& context, int64_t id) {
   std::string text;
-  return WatchCommand(
+  return WatchMesh(
       context,
       [&](const MeshView&,
           const v1::MeshUpdate& update) -> absl::StatusOr<std::string> {

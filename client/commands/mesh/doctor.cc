@@ -1,5 +1,3 @@
-#include "client/commands/mesh/doctor.h"
-
 #include <netdb.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -21,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/commands/mesh/mesh.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/version.h"
@@ -504,8 +503,8 @@ class Doctor {
 
 }  // namespace
 
-ExitCode DoctorCommand(const CommandContext& context, const OpenTrust& trust,
-                       const DoctorOptions& options) {
+Outcome DoctorCommand(const CommandContext& context, const OpenTrust& trust,
+                      const DoctorOptions& options) {
   return Doctor(context, trust, options).Run();
 }
 

@@ -449,19 +449,17 @@ absl::Status RunMesh(const UpOptions& options, Mesh& mesh, Console& console,
 
 }  // namespace
 
-ExitCode UpCommand(const UpOptions& options, Console& console,
-                   const Clock& clock, Pauser& pauser, Connect connect) {
+Outcome UpCommand(const UpOptions& options, Console& console,
+                  const Clock& clock, Pauser& pauser, Connect connect) {
   if (!options.ready_file.empty()) unlink(options.ready_file.c_str());
   Mesh mesh(options.mesh, std::move(connect), clock);
   const absl::Status run = RunMesh(options, mesh, console, clock, pauser);
   if (run.ok()) console.Note("stopping the mesh");
   mesh.Stop(kGrace);
   if (!options.ready_file.empty()) unlink(options.ready_file.c_str());
-  if (!run.ok()) {
-    ReportError(console, run);
-    return kExitFailed;
-  }
-  return kExitOk;
+  if (run.ok()) return kExitOk;
+  ReportError(console, run);
+  return kExitFailed;
 }
 
 std::string DefaultUpState() {

@@ -1,5 +1,4 @@
-// `paceline up`: a coordinator and its workers as child processes, which live
-// no longer than this program.
+// `paceline up`, `doctor`, `token ...`, `login` and `tls ...`.
 #pragma once
 
 #include <sys/types.h>
@@ -21,6 +20,11 @@
 #include "core/base/clock.h"
 
 namespace paceline {
+
+// --- mesh --------------------------------------------------------------------
+
+// `paceline up`: a coordinator and its workers as child processes, which live
+// no longer than this program.
 
 struct ChildOptions {
   std::vector<std::string> arguments;  // [0]: the program's path
@@ -202,10 +206,65 @@ struct UpOptions {
 
 // Runs until the pauser says so, and then ends with kExitOk: stopping is what
 // Ctrl-C is for here.
-ExitCode UpCommand(const UpOptions& options, Console& console,
-                   const Clock& clock, Pauser& pauser, Connect connect);
+Outcome UpCommand(const UpOptions& options, Console& console,
+                  const Clock& clock, Pauser& pauser, Connect connect);
 
 // `up` of UserStateFolder(); empty: the user has no home.
 std::string DefaultUpState();
+
+// --- doctor ------------------------------------------------------------------
+
+// `paceline doctor`: looks at this machine and at its mesh, and says what is
+// wrong and what to type.
+
+struct DoctorOptions {
+  std::string coordinator;  // host:port
+  std::string tls_folder;   // of the user's certificate
+  // In front of /etc, /proc and /var: a test has its own.
+  std::string root = "";
+  // A disk with less is nearly full.
+  int64_t least_free_bytes = int64_t{1} << 30;
+};
+
+// The coordinator, called with the certificate in `folder`.
+using OpenTrust = std::function<std::unique_ptr<TrustClient>(
+    const std::string& coordinator, const std::string& folder)>;
+
+// Checks what is here: the user's certificate, the units, configuration, ports,
+// disks and certificates of daemons; and, where the coordinator answers, its
+// workers.  kExitFailed where something is a problem; warnings alone are none.
+Outcome DoctorCommand(const CommandContext& context, const OpenTrust& trust,
+                      const DoctorOptions& options);
+
+// --- trust -------------------------------------------------------------------
+
+// `paceline token ...`, `paceline login` and `paceline tls ...`.
+
+struct TokenOptions {
+  std::string role = "worker";
+  int64_t uses = 1;
+  absl::Duration ttl = absl::Hours(1);
+  std::string for_name = {};  // empty: any that is free
+};
+
+// Prints the token, and what to type on the other machine.
+Outcome CreateTokenCommand(TrustClient& client, Console& console,
+                           const std::string& coordinator,
+                           const TokenOptions& options);
+Outcome ListTokensCommand(TrustClient& client, Console& console);
+Outcome RevokeTokenCommand(TrustClient& client, Console& console,
+                           const std::string& id);
+
+// Locks out the holders of certificates of that role and name.
+Outcome RevokeCommand(TrustClient& client, Console& console,
+                      const std::string& role, const std::string& name);
+
+// settings: the user's file of settings, where `coordinator` is remembered if
+// the file names none yet.
+Outcome LoginCommand(TrustClient& client, Console& console,
+                     const std::string& coordinator, const std::string& token,
+                     const std::string& user, const std::string& settings);
+Outcome CheckTlsCommand(TrustClient& client, Console& console,
+                        const std::string& coordinator);
 
 }  // namespace paceline

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/plan/plan_question.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -207,9 +206,9 @@ double LeastSeconds(const std::vector<TrainingWay>& ways) {
 }
 
 bool IsReplicated(const Placement& placement) {
-  return std::any_of(
-      placement.begin(), placement.end(),
-      [](const PlacedStage& stage) { return stage.devices.size() > 1; });
+  return absl::c_any_of(placement, [](const PlacedStage& stage) {
+    return stage.devices.size() > 1;
+  });
 }
 
 // The job's policy, asked where stages may have replicas, and where not.
@@ -231,20 +230,18 @@ std::vector<EstimateStage> StagesOfRun(const Placement& placement) {
   return stages;
 }
 
-// The step of the job as `stages` of the mesh's workers; `why` stays as it is,
-// but where there is no estimate.
-TrainingWay WayOfStages(const MeshJob& job, std::string name,
-                        const std::vector<EstimateStage>& stages,
-                        std::string why) {
+// The step of the job as `stages` of the mesh's workers.
+absl::StatusOr<TrainingWay> WayOfStages(
+    const MeshJob& job, const std::vector<EstimateStage>& stages,
+    const std::string& why) {
   std::vector<InputWorker> workers;
   for (const MemberInput& each : job.workers) workers.push_back(each.worker);
-  const auto run =
-      EstimateRun(job.spec, job.model, stages, workers, job.measurements);
-  if (!run.ok()) {
-    return {std::move(name), 0, std::string(run.status().message())};
-  }
-  absl::StrAppendFormat(&why, ", bubbles %.0f %%", 100 * run->bubble_share);
-  return {std::move(name), run->step_seconds, std::move(why)};
+  PACELINE_ASSIGN_OR_RETURN(
+      const RunEstimate run,
+      EstimateRun(job.spec, job.model, stages, workers, job.measurements));
+  return TrainingWay{
+      "", run.step_seconds,
+      absl::StrFormat("%s, bubbles %.0f %%", why, 100 * run.bubble_share)};
 }
 
 // The whole model on each member of a group that trains the job, or would.
@@ -325,11 +322,12 @@ absl::StatusOr<PlanAnswer> AnswerOfGroup(const PlanProblem& problem,
   return answer;
 }
 
-TrainingWay WayOfGroup(const PlanProblem& problem, const MeshJob& job) {
-  const auto group = AnswerOfGroup(problem, job);
-  if (!group.ok()) return {"group", 0, std::string(group.status().message())};
-  return {"group", group->cost.step_seconds,
-          group->why.substr(0, group->why.find("; "))};
+absl::StatusOr<TrainingWay> WayOfGroup(const PlanProblem& problem,
+                                       const MeshJob& job) {
+  PACELINE_ASSIGN_OR_RETURN(const PlanAnswer group,
+                            AnswerOfGroup(problem, job));
+  return TrainingWay{"", group.cost.step_seconds,
+                     group.why.substr(0, group.why.find("; "))};
 }
 
 std::string CountOfStages(const PlanAnswer& answer) {
@@ -337,36 +335,31 @@ std::string CountOfStages(const PlanAnswer& answer) {
 }
 
 // Without replicas, even where the job allows them.
-TrainingWay WayOfStagesAlone(const PlanQuestion& question,
-                             const PlanAnswer& answer) {
-  absl::StatusOr<PlanAnswer> alone = answer;
+absl::StatusOr<TrainingWay> WayOfStagesAlone(const PlanQuestion& question,
+                                             PlanAnswer answer) {
   if (IsReplicated(answer.placement)) {
-    alone = AnswerWithReplicas(question, false);
+    PACELINE_ASSIGN_OR_RETURN(answer, AnswerWithReplicas(question, false));
   }
-  if (!alone.ok()) {
-    return {"pipeline", 0, std::string(alone.status().message())};
-  }
-  return WayOfStages(*question.job, "pipeline", StagesOfRun(alone->placement),
-                     CountOfStages(*alone));
+  return WayOfStages(*question.job, StagesOfRun(answer.placement),
+                     CountOfStages(answer));
 }
 
-TrainingWay WayOfBoth(const PlanQuestion& question, const PlanAnswer& answer) {
+absl::StatusOr<TrainingWay> WayOfBoth(const PlanQuestion& question,
+                                      PlanAnswer answer) {
   const MeshJob& job = *question.job;
   std::string cannot =
       WhyNoReplicas(job.spec, job.model, std::ssize(job.workers));
   if (question.shared_stages > 0) cannot = "there are more stages than workers";
-  if (!cannot.empty()) return {"both", 0, std::move(cannot)};
-  absl::StatusOr<PlanAnswer> both = answer;
+  if (!cannot.empty()) return FailedPrecondition(cannot);
   if (!IsReplicated(answer.placement)) {
-    both = AnswerWithReplicas(question, true);
+    PACELINE_ASSIGN_OR_RETURN(answer, AnswerWithReplicas(question, true));
   }
-  if (!both.ok()) return {"both", 0, std::string(both.status().message())};
-  if (!IsReplicated(both->placement)) {
-    return {"both", 0, "no stage is worth several workers"};
+  if (!IsReplicated(answer.placement)) {
+    return FailedPrecondition("no stage is worth several workers");
   }
   return WayOfStages(
-      job, "both", StagesOfRun(both->placement),
-      absl::StrCat(CountOfStages(*both), ", ", StagesOf(*both), " replicas"));
+      job, StagesOfRun(answer.placement),
+      absl::StrCat(CountOfStages(answer), ", ", StagesOf(answer), " replicas"));
 }
 
 std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
@@ -380,11 +373,19 @@ std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
       fastest = d;
     }
   }
-  std::vector<TrainingWay> ways = {
-      WayOfStages(job, "one worker", {{all, fastest}},
-                  absl::StrCat("the fastest, ", problem.devices[fastest].name)),
-      WayOfStagesAlone(question, answer), WayOfGroup(problem, job),
-      WayOfBoth(question, answer)};
+  std::vector<TrainingWay> ways;
+  const auto add = [&](const char* name, absl::StatusOr<TrainingWay> way) {
+    ways.push_back(
+        way.ok() ? *std::move(way)
+                 : TrainingWay{"", 0, std::string(way.status().message())});
+    ways.back().name = name;
+  };
+  add("one worker", WayOfStages(job, {{all, fastest}},
+                                absl::StrCat("the fastest, ",
+                                             problem.devices[fastest].name)));
+  add("pipeline", WayOfStagesAlone(question, answer));
+  add("group", WayOfGroup(problem, job));
+  add("both", WayOfBoth(question, answer));
   TrainingWay& both = ways.back();
   if (both.step_seconds > 0 && both.step_seconds == LeastSeconds(ways) &&
       job.spec.pipeline.replicate != "allowed") {
@@ -400,13 +401,10 @@ std::string RenderWays(const std::vector<TrainingWay>& ways) {
   const double least = LeastSeconds(ways);
   Table table({"trained by", ">step", ">of the fastest", "why"});
   for (const TrainingWay& way : ways) {
-    if (way.step_seconds > 0) {
-      table.AddRow(way.name, HumanSeconds(way.step_seconds),
-                   absl::StrFormat("%.2f", way.step_seconds / least),
-                   Printable(way.why));
-    } else {
-      table.AddRow(way.name, "-", "-", Printable(way.why));
-    }
+    const bool can = way.step_seconds > 0;
+    table.AddRow(way.name, can ? HumanSeconds(way.step_seconds) : "-",
+                 can ? absl::StrFormat("%.2f", way.step_seconds / least) : "-",
+                 Printable(way.why));
   }
   return absl::StrCat("\n", table.Render());
 }
@@ -560,8 +558,8 @@ absl::Status Save(const PlanQuestion& question, const PolicyRun& run,
                              .predicted = question.inputs.predicted});
 }
 
-ExitCode Compare(Console& console, const Clock& clock,
-                 const PlanQuestion& question, const PlanOptions& options) {
+Outcome Compare(Console& console, const Clock& clock,
+                const PlanQuestion& question, const PlanOptions& options) {
   std::vector<std::string> names = PolicyNames();
   if (question.own_cuts) names.emplace_back(kCuts);
   std::vector<PolicyRun> runs;
@@ -577,18 +575,12 @@ ExitCode Compare(Console& console, const Clock& clock,
     }
   }
   if (best == nullptr) {
-    // The exact policy's answer is the truth.
-    for (const PolicyRun& run : runs) {
-      if (run.policy == "optimal") {
-        return ReportSubmitError(console, run.refused);
-      }
-    }
-    return ReportSubmitError(console, runs.front().refused);
+    const auto exact = absl::c_find_if(runs, [](const PolicyRun& run) {
+      return run.policy == "optimal";  // its answer is the truth
+    });
+    return ReportSubmitError(console, exact->refused);
   }
-  if (const absl::Status saved = Save(question, *best, options.save);
-      !saved.ok()) {
-    return ReportError(console, saved);
-  }
+  PACELINE_RETURN_IF_ERROR(Save(question, *best, options.save));
   console.PrintList(RenderComparison(question, runs), "policies",
                     ListOf(runs, [&](const PolicyRun& run) {
                       return ToDocument(question, run, /*with_refused=*/true);
@@ -598,8 +590,8 @@ ExitCode Compare(Console& console, const Clock& clock,
 
 }  // namespace
 
-ExitCode PlanCommand(Console& console, const Clock& clock,
-                     const PlanQuestion& question, const PlanOptions& options) {
+Outcome PlanCommand(Console& console, const Clock& clock,
+                    const PlanQuestion& question, const PlanOptions& options) {
   if (options.compare) return Compare(console, clock, question, options);
   PolicyRun run = Run(question.own_cuts ? kCuts : question.policy, question,
                       options, clock);
@@ -621,10 +613,7 @@ ExitCode PlanCommand(Console& console, const Clock& clock,
     run.answer = *std::move(group);
   }
   if (!run.answer.has_value()) return ReportSubmitError(console, run.refused);
-  if (const absl::Status saved = Save(question, run, options.save);
-      !saved.ok()) {
-    return ReportError(console, saved);
-  }
+  PACELINE_RETURN_IF_ERROR(Save(question, run, options.save));
   console.Print(RenderPlan(question, run),
                 ToDocument(question, run, /*with_refused=*/false));
   return kExitOk;
@@ -867,9 +856,9 @@ absl::StatusOr<PlanBesideGroup> PlanForStudy(const ProfileSource& source,
                          answer.placement};
 }
 
-ExitCode PipedreamPlanCommand(Console& console, const Clock& clock,
-                              const ProfileSource& source,
-                              const PlanOptions& options) {
+Outcome PipedreamPlanCommand(Console& console, const Clock& clock,
+                             const ProfileSource& source,
+                             const PlanOptions& options) {
   const auto solved = Solve(source, options, clock);
   if (!solved.ok()) return ReportSubmitError(console, solved.status());
   console.Print(Render(source, *solved), ToDocument(source, options, *solved));

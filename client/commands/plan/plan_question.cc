@@ -1,5 +1,3 @@
-#include "client/commands/plan/plan_question.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -10,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/commands/plan/profile.h"
+#include "client/commands/plan/plan.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"

@@ -1,6 +1,5 @@
-#include "client/commands/plan/predict.h"
-
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -9,13 +8,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/commands/plan/profile.h"
+#include "client/commands/plan/plan.h"
 #include "client/files/whole_file.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
+#include "core/predict/layer_predictor.h"
+#include "core/predict/time_predictor.h"
 
 namespace paceline {
 
@@ -30,6 +31,39 @@ absl::StatusOr<TimePredictor> FitFiles(const std::vector<std::string>& files) {
     tables.push_back(std::move(table));
   }
   return TimePredictor(BuildCurves(tables));
+}
+
+// "COLUMN=VALUE,...,SIZE_COLUMN=NUMBER".
+// Errors: InvalidArgument  a part without '=', no or two sizes, a size that is
+//                          no number
+absl::StatusOr<TimeQuery> ParseTimeQuery(absl::string_view text) {
+  const auto error = [&](absl::string_view what) {
+    return InvalidArgument("--at ", Printable(text), ": ", what);
+  };
+  TimeQuery query;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (pair.first.empty() || pair.first.size() == part.size()) {
+      return error(absl::StrCat("'", Printable(part),
+                                "' is not of the form COLUMN=VALUE"));
+    }
+    if (!IsSizeColumn(pair.first)) {
+      query.features.emplace_back(pair.first, pair.second);
+      continue;
+    }
+    if (!query.size_column.empty()) {
+      return error(absl::StrCat("has two sizes, ", query.size_column, " and ",
+                                pair.first));
+    }
+    query.size_column = std::string(pair.first);
+    if (!absl::SimpleAtod(pair.second, &query.size)) {
+      return error(absl::StrCat(pair.first, " '", Printable(pair.second),
+                                "' is no number"));
+    }
+  }
+  if (query.size_column.empty()) return error("needs a size, as elements=4096");
+  return query;
 }
 
 struct Asked {
@@ -169,57 +203,52 @@ void NoteWhatWasLeft(Console& console, const Evaluation& result) {
 
 }  // namespace
 
-absl::StatusOr<TimeQuery> ParseTimeQuery(absl::string_view text) {
-  const auto error = [&](absl::string_view what) {
-    return InvalidArgument("--at ", Printable(text), ": ", what);
-  };
-  TimeQuery query;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(part, absl::MaxSplits('=', 1));
-    if (pair.first.empty() || pair.first.size() == part.size()) {
-      return error(absl::StrCat("'", Printable(part),
-                                "' is not of the form COLUMN=VALUE"));
-    }
-    if (!IsSizeColumn(pair.first)) {
-      query.features.emplace_back(pair.first, pair.second);
-      continue;
-    }
-    if (!query.size_column.empty()) {
-      return error(absl::StrCat("has two sizes, ", query.size_column, " and ",
-                                pair.first));
-    }
-    query.size_column = std::string(pair.first);
-    if (!absl::SimpleAtod(pair.second, &query.size)) {
-      return error(absl::StrCat(pair.first, " '", Printable(pair.second),
-                                "' is no number"));
-    }
-  }
-  if (query.size_column.empty()) return error("needs a size, as elements=4096");
-  return query;
-}
-
-ExitCode PredictFitCommand(Console& console, const PredictFitOptions& options) {
-  const auto predictor = FitFiles(options.files);
-  if (!predictor.ok()) return ReportError(console, predictor.status());
-  const auto asked = Ask(*predictor, options.at);
-  if (!asked.ok()) return ReportError(console, asked.status());
-  const Evaluation& result = predictor->evaluation();
+Outcome PredictFitCommand(Console& console, const PredictFitOptions& options) {
+  PACELINE_ASSIGN_OR_RETURN(const auto predictor, FitFiles(options.files));
+  PACELINE_ASSIGN_OR_RETURN(const auto asked, Ask(predictor, options.at));
+  const Evaluation& result = predictor.evaluation();
   NoteWhatWasLeft(console, result);
-  console.Print(Render(result, *asked), ToDocument(result, *asked));
+  console.Print(Render(result, asked), ToDocument(result, asked));
   return kExitOk;
 }
 
 namespace {
 
-constexpr LayerPass kPasses[] = {LayerPass::kForward, LayerPass::kBackward};
+struct Pass {
+  LayerPass pass;
+  const char* name;
+};
 
-absl::StatusOr<LayerPredictor> FitWithout(const Measurements& measurements,
-                                          const ProfileKey& key) {
-  Measurements others = measurements;
-  others.profiles.erase(key);
-  return LayerPredictor::Fit(RecordsOf(others));
-}
+constexpr Pass kPasses[] = {{LayerPass::kForward, "forward"},
+                            {LayerPass::kBackward, "backward"}};
+
+struct PredictedPass {
+  LayerPrediction predicted;
+  double measured_seconds = 0;  // meaningful where the device was measured
+};
+
+struct PredictedLayer {
+  std::string name;
+  std::string kind;
+  PredictedPass passes[std::size(kPasses)];
+};
+
+// Seconds are CPU seconds where a quota limits the device, as the planner takes
+// them; else those of the wall clock.
+struct PredictedDevice {
+  std::string device = {};
+  bool measured = false;  // this model, micro-batch and threads, here
+  // The prediction comes from other measurements than the one beside it; false
+  // where there is no other.
+  bool independent = true;
+  // A quota leaves a busy thread this share, as a profile of this device says.
+  double cpu_share = 1;
+  std::vector<PredictedLayer> layers = {};
+  double total_seconds = 0;
+  double total_measured_seconds = 0;
+
+  bool is_of_cpu() const { return cpu_share < 1; }
+};
 
 double MeasuredSecondsOf(const DeviceProfile& profile, size_t layer,
                          LayerPass pass) {
@@ -239,26 +268,7 @@ double CpuShareOf(const Measurements& measurements, const ProfileKey& key) {
   return 1;
 }
 
-bool IsOfCpu(const PredictedDevice& device) { return device.cpu_share < 1; }
-
-struct Totals {
-  double predicted = 0;
-  double measured = 0;
-};
-
-Totals TotalsOf(const PredictedDevice& device) {
-  Totals totals;
-  for (const PredictedLayer& layer : device.layers) {
-    for (const PredictedPass* pass : {&layer.forward, &layer.backward}) {
-      totals.predicted += pass->predicted.seconds;
-      totals.measured += pass->measured_seconds;
-    }
-  }
-  return totals;
-}
-
-// Lists what each profile was measured of, for a person who asked for something
-// else.
+// Those that are attached or were measured.
 std::vector<std::string> KnownDevices(const std::vector<v1::Worker>& live,
                                       const Measurements& measurements) {
   std::set<std::string> names;
@@ -271,9 +281,52 @@ std::vector<std::string> KnownDevices(const std::vector<v1::Worker>& live,
   return {names.begin(), names.end()};
 }
 
+// Errors: NotFound  nothing was ever measured
+absl::StatusOr<PredictedDevice> PredictDevice(
+    const JobSpec& spec, const ModelDescription& model,
+    const std::string& device, const Measurements& measurements) {
+  const ProfileKey key{ModelKey(spec.model, model.input, model.classes),
+                       spec.train.micro_batch, ProfileDType(spec.precision),
+                       spec.threads, device};
+  PredictedDevice result{.device = device};
+  Measurements others = measurements;
+  others.profiles.erase(key);
+  absl::StatusOr<LayerPredictor> predictor =
+      LayerPredictor::Fit(RecordsOf(others));
+  if (!predictor.ok()) {
+    result.independent = false;
+    predictor = LayerPredictor::Fit(RecordsOf(measurements));
+  }
+  if (!predictor.ok()) {
+    return NotFound(
+        "nothing was measured yet that layer times could be predicted from: "
+        "run 'paceline profile --model ",
+        Printable(spec.model.name), " --batch ", spec.train.micro_batch, "'");
+  }
+  result.cpu_share = CpuShareOf(measurements, key);
+  const auto found = measurements.profiles.find(key);
+  result.measured = found != measurements.profiles.end() &&
+                    found->second.layers.size() == model.layers.size();
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = model.layers[i];
+    PredictedLayer& into = result.layers.emplace_back(
+        PredictedLayer{layer.name, MainOperation(layer), {}});
+    for (size_t p = 0; p < std::size(kPasses); ++p) {
+      PredictedPass& pass = into.passes[p];
+      const LayerWork work = WorkOf(spec, layer, device, kPasses[p].pass);
+      PACELINE_ASSIGN_OR_RETURN(pass.predicted, predictor->Predict(work));
+      result.total_seconds += pass.predicted.seconds;
+      if (!result.measured) continue;
+      pass.measured_seconds =
+          MeasuredSecondsOf(found->second, i, kPasses[p].pass);
+      result.total_measured_seconds += pass.measured_seconds;
+    }
+  }
+  return result;
+}
+
 absl::StatusOr<std::vector<PredictedDevice>> PredictAll(
-    ControlClient& client, const JobSpec& spec,
-    const PredictModelOptions& options) {
+    ControlClient& client, const JobSpec& spec, const std::string& wanted) {
   PACELINE_ASSIGN_OR_RETURN(
       const ModelDescription model,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
@@ -282,14 +335,13 @@ absl::StatusOr<std::vector<PredictedDevice>> PredictAll(
   PACELINE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> live,
                             LiveWorkers(client));
   std::vector<std::string> devices = KnownDevices(live, measurements);
-  if (!options.device.empty()) {
-    if (std::find(devices.begin(), devices.end(), options.device) ==
-        devices.end()) {
-      return NotFound("no worker '", Printable(options.device),
+  if (!wanted.empty()) {
+    if (std::find(devices.begin(), devices.end(), wanted) == devices.end()) {
+      return NotFound("no worker '", Printable(wanted),
                       "' is attached or was ever measured; known are: ",
                       devices.empty() ? "none" : absl::StrJoin(devices, ", "));
     }
-    devices = {options.device};
+    devices = {wanted};
   }
   std::vector<PredictedDevice> predicted;
   for (const std::string& device : devices) {
@@ -320,53 +372,47 @@ Document ToDocument(const PredictedDevice& device) {
   for (const PredictedLayer& layer : device.layers) {
     Document& one = layers.emplace_back(
         Document{{"name", layer.name}, {"kind", layer.kind}});
-    AddPass("forward", layer.forward, device.measured, one);
-    AddPass("backward", layer.backward, device.measured, one);
+    for (size_t p = 0; p < std::size(kPasses); ++p) {
+      AddPass(kPasses[p].name, layer.passes[p], device.measured, one);
+    }
   }
-  const Totals totals = TotalsOf(device);
-  return {
-      {"device", device.device},
-      {"total_seconds", totals.predicted},
-      {"total_measured_seconds", NullUnless(device.measured, totals.measured)},
-      {"independent", device.independent},
-      {"clock", IsOfCpu(device) ? "cpu" : "wall"},
-      {"interval_level", kIntervalLevel},
-      {"layers", std::move(layers)}};
-}
-
-std::vector<std::string> PassCells(const PredictedPass& pass, bool measured) {
-  const LayerPrediction& predicted = pass.predicted;
-  return {
-      absl::StrFormat("%.3f", predicted.seconds * 1e3),
-      absl::StrFormat("%.3f-%.3f", predicted.low_seconds * 1e3,
-                      predicted.high_seconds * 1e3),
-      std::string(LayerLevelName(predicted.level)),
-      measured ? absl::StrFormat("%.3f", pass.measured_seconds * 1e3) : "-"};
+  return {{"device", device.device},
+          {"total_seconds", device.total_seconds},
+          {"total_measured_seconds",
+           NullUnless(device.measured, device.total_measured_seconds)},
+          {"independent", device.independent},
+          {"clock", device.is_of_cpu() ? "cpu" : "wall"},
+          {"interval_level", kIntervalLevel},
+          {"layers", std::move(layers)}};
 }
 
 std::string Render(const PredictedDevice& device) {
-  const std::string ms = IsOfCpu(device) ? "cpu ms" : "wall ms";
+  const std::string ms = device.is_of_cpu() ? "cpu ms" : "wall ms";
   Table table({"layer", "kind", ">forward " + ms, ">interval", "from",
                ">measured " + ms, ">backward " + ms, ">interval", "from",
                ">measured " + ms});
   for (const PredictedLayer& layer : device.layers) {
     std::vector<std::string> row = {layer.name, layer.kind};
-    for (const PredictedPass* pass : {&layer.forward, &layer.backward}) {
-      for (std::string& cell : PassCells(*pass, device.measured)) {
-        row.push_back(std::move(cell));
-      }
+    for (const auto& [predicted, measured_seconds] : layer.passes) {
+      row.push_back(absl::StrFormat("%.3f", predicted.seconds * 1e3));
+      row.push_back(absl::StrFormat("%.3f-%.3f", predicted.low_seconds * 1e3,
+                                    predicted.high_seconds * 1e3));
+      row.emplace_back(LayerLevelName(predicted.level));
+      row.push_back(device.measured
+                        ? absl::StrFormat("%.3f", measured_seconds * 1e3)
+                        : "-");
     }
     table.AddRow(std::move(row));
   }
-  const Totals totals = TotalsOf(device);
   return absl::StrCat(
       Printable(device.device), "\n", table.Render(),
-      "all: ", HumanSeconds(totals.predicted), " a micro-batch predicted",
+      "all: ", HumanSeconds(device.total_seconds), " a micro-batch predicted",
       device.measured
-          ? absl::StrCat(", ", HumanSeconds(totals.measured), " measured")
+          ? absl::StrCat(", ", HumanSeconds(device.total_measured_seconds),
+                         " measured")
           : "",
       device.independent ? "" : ", from this measurement itself",
-      IsOfCpu(device)
+      device.is_of_cpu()
           ? absl::StrFormat(
                 "; CPU time, of which a quota leaves %.2f s a second",
                 device.cpu_share)
@@ -376,59 +422,17 @@ std::string Render(const PredictedDevice& device) {
 
 }  // namespace
 
-absl::StatusOr<PredictedDevice> PredictDevice(
-    const JobSpec& spec, const ModelDescription& model,
-    const std::string& device, const Measurements& measurements) {
-  const ProfileKey key{ModelKey(spec.model, model.input, model.classes),
-                       spec.train.micro_batch, ProfileDType(spec.precision),
-                       spec.threads, device};
-  PredictedDevice result{.device = device, .layers = {}};
-  absl::StatusOr<LayerPredictor> predictor = FitWithout(measurements, key);
-  if (!predictor.ok()) {
-    result.independent = false;
-    predictor = LayerPredictor::Fit(RecordsOf(measurements));
-  }
-  if (!predictor.ok()) {
-    return NotFound(
-        "nothing was measured yet that layer times could be predicted from: "
-        "run 'paceline profile --model ",
-        Printable(spec.model.name), " --batch ", spec.train.micro_batch, "'");
-  }
-  result.cpu_share = CpuShareOf(measurements, key);
-  const auto found = measurements.profiles.find(key);
-  result.measured = found != measurements.profiles.end() &&
-                    found->second.layers.size() == model.layers.size();
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    PredictedLayer layer{.name = model.layers[i].name,
-                         .kind = MainOperation(model.layers[i]),
-                         .forward = {},
-                         .backward = {}};
-    for (const LayerPass pass : kPasses) {
-      PredictedPass& into =
-          pass == LayerPass::kForward ? layer.forward : layer.backward;
-      PACELINE_ASSIGN_OR_RETURN(
-          into.predicted,
-          predictor->Predict(WorkOf(spec, model.layers[i], device, pass)));
-      if (result.measured) {
-        into.measured_seconds = MeasuredSecondsOf(found->second, i, pass);
-      }
-    }
-    result.layers.push_back(std::move(layer));
-  }
-  return result;
-}
-
-ExitCode PredictModelCommand(const CommandContext& context, const JobSpec& spec,
-                             const PredictModelOptions& options) {
+Outcome PredictModelCommand(const CommandContext& context, const JobSpec& spec,
+                            const std::string& wanted) {
   Console& console = context.console;
-  const auto predicted = PredictAll(context.client, spec, options);
-  if (!predicted.ok()) return ReportError(console, predicted.status());
+  PACELINE_ASSIGN_OR_RETURN(const auto predicted,
+                            PredictAll(context.client, spec, wanted));
   const std::string text = absl::StrJoin(
-      *predicted, "\n", [](std::string* out, const PredictedDevice& device) {
+      predicted, "\n", [](std::string* out, const PredictedDevice& device) {
         absl::StrAppend(out, Render(device));
       });
   console.PrintList(text, "devices",
-                    ListOf(*predicted, [](const PredictedDevice& device) {
+                    ListOf(predicted, [](const PredictedDevice& device) {
                       return ToDocument(device);
                     }));
   if (!console.table()) return kExitOk;

@@ -1,5 +1,3 @@
-#include "client/commands/plan/profile.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -8,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/plan/plan.h"
 #include "client/files/profile_file.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
@@ -162,9 +161,9 @@ absl::StatusOr<v1::StartProfileResponse> Start(ControlClient& client,
 }
 
 // Orders the measurement and shows what is still waited for until its end.
-absl::StatusOr<Watched> Measure(const CommandContext& context,
-                                const JobSpec& spec,
-                                const ProfileOptions& options) {
+absl::StatusOr<Watched> RunProfile(const CommandContext& context,
+                                   const JobSpec& spec,
+                                   const ProfileOptions& options) {
   PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse started,
                             Start(context.client, spec, options));
   context.console.Note(Printable(absl::StrCat(
@@ -246,7 +245,8 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
 absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
                                             const JobSpec& spec,
                                             const ProfileOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(Watched watched, Measure(context, spec, options));
+  PACELINE_ASSIGN_OR_RETURN(Watched watched,
+                            RunProfile(context, spec, options));
   if (watched.end == WaitEnd::kTimedOut) {
     return DeadlineExceeded("timed out while measuring");
   }
@@ -260,19 +260,10 @@ absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
   return std::move(watched.progress);
 }
 
-absl::Status CheckProfileOptions(const ProfileOptions& options) {
-  if (!options.model.empty() || !options.job_file.empty()) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument(
-      "nothing to profile: name a model (--model MODEL --batch B) or a job "
-      "(-f FILE)");
-}
-
-ExitCode ProfileCommand(const CommandContext& context, const JobSpec& spec,
-                        const ProfileOptions& options) {
+Outcome ProfileCommand(const CommandContext& context, const JobSpec& spec,
+                       const ProfileOptions& options) {
   Console& console = context.console;
-  const auto watched = Measure(context, spec, options);
+  const auto watched = RunProfile(context, spec, options);
   if (!watched.ok()) return ReportSubmitError(console, watched.status());
   const ProfileProgress& progress = watched->progress;
   console.Print(RenderProfiles(progress), ToDocument(progress));

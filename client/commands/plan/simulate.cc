@@ -1,5 +1,3 @@
-#include "client/commands/plan/simulate.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -13,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/commands/plan/plan_question.h"
+#include "client/commands/plan/plan.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -512,24 +510,22 @@ std::string Render(const SimulatedPlan& plan, const SimulationResult& result) {
 
 }  // namespace
 
-ExitCode SimulateCommand(Console& console, const SimulateFlags& flags,
-                         SimulatedPlan plan) {
-  const absl::Status applied = ApplyFlags(flags, &plan);
-  if (!applied.ok()) return ReportError(console, applied);
-  const auto result = Simulate(plan.problem, plan.placement, plan.options);
-  if (!result.ok()) return ReportError(console, result.status());
+Outcome SimulateCommand(Console& console, const SimulateFlags& flags,
+                        SimulatedPlan plan) {
+  PACELINE_RETURN_IF_ERROR(ApplyFlags(flags, &plan));
+  PACELINE_ASSIGN_OR_RETURN(
+      const auto result, Simulate(plan.problem, plan.placement, plan.options));
   if (!flags.trace_file.empty()) {
-    const absl::Status written =
-        WriteTrace(flags.trace_file, TraceText(plan.problem, result->trace));
-    if (!written.ok()) return ReportError(console, written);
-    if (result->trace.dropped > 0) {
+    PACELINE_RETURN_IF_ERROR(
+        WriteTrace(flags.trace_file, TraceText(plan.problem, result.trace)));
+    if (result.trace.dropped > 0) {
       console.Note("paceline: warning: the trace ends early, ",
-                   Counted(result->trace.dropped, "entry"),
-                   result->trace.dropped == 1 ? " is" : " are",
+                   Counted(result.trace.dropped, "entry"),
+                   result.trace.dropped == 1 ? " is" : " are",
                    " left out; simulate fewer steps");
     }
   }
-  console.Print(Render(plan, *result), ToDocument(flags, plan, *result));
+  console.Print(Render(plan, result), ToDocument(flags, plan, result));
   if (console.table() && !flags.trace_file.empty()) {
     console.Note("trace: ", flags.trace_file,
                  "; open it at https://ui.perfetto.dev");

@@ -82,7 +82,7 @@ struct PlanBed : CommandBed {
   ExitCode Finish(const absl::StatusOr<PlanQuestion>& question,
                   const PlanOptions& options) {
     if (!question.ok()) return ReportSubmitError(console, question.status());
-    return PlanCommand(console, clock, *question, options);
+    return Code(PlanCommand(console, clock, *question, options));
   }
 };
 
@@ -254,8 +254,8 @@ TEST(PipedreamPlan, AnswersAsTheReleasedOptimizerDoes) {
   PlanOptions options = Pipedream("16", "1.25e9");
   options.count_transfers = true;
 
-  ASSERT_EQ(PipedreamPlanCommand(bed.console, bed.clock, Published("vgg16.txt"),
-                                 options),
+  ASSERT_EQ(bed.Code(PipedreamPlanCommand(bed.console, bed.clock,
+                                          Published("vgg16.txt"), options)),
             kExitOk);
 
   const json plan = bed.Output();
@@ -275,8 +275,8 @@ TEST(PipedreamPlan, IsATableOrUnplaceableWhereNothingFits) {
   CommandBed table, unplaceable(OutputFormat::kJson);
   PlanOptions options = Pipedream("4x4", "1e10,1.25e9");
   const auto run = [&options](CommandBed& bed) {
-    return PipedreamPlanCommand(bed.console, bed.clock, Published("vgg16.txt"),
-                                options);
+    return bed.Code(PipedreamPlanCommand(bed.console, bed.clock,
+                                         Published("vgg16.txt"), options));
   };
 
   EXPECT_EQ(run(table), kExitOk);

@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "client/commands/job/study.h"
+#include "client/commands/job/job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -37,7 +37,7 @@ struct PlanStudyBed : CommandBed {
         "s.yaml",
         absl::StrCat(absl::StartsWith(text, "plan:") ? "" : kPlan, text));
   }
-  ExitCode Run() { return StudyCommand(context, options); }
+  ExitCode Run() { return Code(StudyCommand(context, options)); }
   TemporaryFolder folder;
   StudyOptions options;
 };
@@ -85,7 +85,8 @@ TEST(PlanStudy, ThatIsPublishedGivesWhatTheReleasedOptimizerDoes) {
       absl::StrCat(PACELINE_SOURCE_DIR, "/deploy/studies/pipedream.yaml");
   options.report = folder.Path("r.csv");
 
-  ASSERT_EQ(StudyCommand(bed.context, options), kExitOk) << bed.err.str();
+  ASSERT_EQ(bed.Code(StudyCommand(bed.context, options)), kExitOk)
+      << bed.err.str();
 
   std::map<std::string, json> values;
   const json output = bed.Output();

@@ -1,11 +1,10 @@
-#include "client/commands/plan/predict.h"
-
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/commands/plan/plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -42,7 +41,7 @@ struct FitBed : CommandBed {
                const std::vector<std::string>& more_files = {}) {
     std::vector<std::string> files = {folder.Write("1.csv", text)};
     files.insert(files.end(), more_files.begin(), more_files.end());
-    return PredictFitCommand(console, {.files = files, .at = at});
+    return Code(PredictFitCommand(console, {.files = files, .at = at}));
   }
 
   const TemporaryFolder folder;
@@ -51,8 +50,9 @@ struct FitBed : CommandBed {
 
 std::string ErrorOf(const std::string& path) {
   CommandBed bed(OutputFormat::kJson);
-  EXPECT_EQ(PredictFitCommand(bed.console, {.files = {path}, .at = {}}),
-            kExitUsage);
+  EXPECT_EQ(
+      bed.Code(PredictFitCommand(bed.console, {.files = {path}, .at = {}})),
+      kExitUsage);
   EXPECT_EQ(bed.out.str(), "");
   return bed.err.str();
 }
@@ -162,8 +162,7 @@ struct ModelBed : CommandBed {
     }
   }
   ExitCode Run(int64_t batch, const std::string& device) {
-    return PredictModelCommand(context, LenetSpec(batch),
-                               {.batch = batch, .device = device});
+    return Code(PredictModelCommand(context, LenetSpec(batch), device));
   }
 };
 

@@ -1,8 +1,7 @@
-#include "client/commands/job/prune.h"
-
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
+#include "client/commands/job/job.h"
 #include "core/model/catalog.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/weights/load.h"
@@ -45,8 +44,9 @@ struct PruneBed : CommandBed {
       }
       return weights;
     };
-    return PruneModelCommand(console, load, job, options,
-                             options.score == "taylor" ? &context : nullptr);
+    return Code(
+        PruneModelCommand(console, load, job, options,
+                          options.score == "taylor" ? &context : nullptr));
   }
 
   const TemporaryFolder folder;

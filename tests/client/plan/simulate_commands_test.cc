@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands/plan/simulate.h"
-#include "client/files/job_file.h"
+#include "client/commands/plan/plan.h"
+#include "client/dispatch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -34,7 +34,7 @@ MachineFlags TwoDevices() {
 
 json Simulated(const SimulateFlags& flags, const SimulatedPlan& plan) {
   CommandBed bed(OutputFormat::kJson);
-  EXPECT_EQ(SimulateCommand(bed.console, flags, plan), kExitOk);
+  EXPECT_EQ(bed.Code(SimulateCommand(bed.console, flags, plan)), kExitOk);
   EXPECT_EQ(bed.err.str(), "");
   return bed.Output();
 }
@@ -214,18 +214,11 @@ TEST(Simulate, WritesATraceThatIsJson) {
 TEST(Simulate, AnswersACommandLine) {
   ExpectAnswers("client/simulate", [](const std::string& words) {
     const ClientOptions options = Parsed("simulate " + words);
-    const SimulateFlags& flags = options.simulate;
     CommandBed bed(options.output == "json" ? OutputFormat::kJson
                                             : OutputFormat::kTable);
-    std::optional<JobSpec> spec;
-    if (!flags.model.empty()) {
-      spec = ParseModelSettings(flags.model, flags.sets).value().spec;
-    }
-    const auto plan =
-        MakeSimulatedPlan(flags.machines, spec ? &*spec : nullptr);
-    const ExitCode code = plan.ok() ? SimulateCommand(bed.console, flags, *plan)
-                                    : ReportError(bed.console, plan.status());
-    return bed.Said(code);
+    const Tools tools;
+    return bed.Said(
+        RowOf(options).run({options, tools, bed.console, bed.clock}));
   });
 }
 

@@ -1,8 +1,7 @@
-#include "client/commands/trust/trust.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/commands/mesh/mesh.h"
 #include "client/files/settings.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
@@ -29,24 +28,22 @@ std::string AsOthersDialIt(const std::string& coordinator) {
 
 }  // namespace
 
-ExitCode CreateTokenCommand(TrustClient& client, Console& console,
-                            const std::string& coordinator,
-                            const TokenOptions& options) {
+Outcome CreateTokenCommand(TrustClient& client, Console& console,
+                           const std::string& coordinator,
+                           const TokenOptions& options) {
   v1::CreateTokenRequest request;
   request.set_role(options.role);
   request.set_uses(options.uses);
   request.set_ttl_seconds(absl::ToInt64Seconds(options.ttl));
   request.set_for_name(options.for_name);
   if (request.ttl_seconds() < 1) {
-    return ReportError(console,
-                       InvalidArgument("--ttl: need 1s at least, got ",
-                                       absl::FormatDuration(options.ttl)));
+    return InvalidArgument("--ttl: need 1s at least, got ",
+                           absl::FormatDuration(options.ttl));
   }
-  const auto created = client.CreateToken(request);
-  if (!created.ok()) return ReportError(console, created.status());
-  Document document = MessageDocument(created->kept());
-  document["token"] = created->token();
-  console.Print(absl::StrCat(created->token(), "\n"), document);
+  PACELINE_ASSIGN_OR_RETURN(const auto created, client.CreateToken(request));
+  Document document = MessageDocument(created.kept());
+  document["token"] = created.token();
+  console.Print(absl::StrCat(created.token(), "\n"), document);
   if (!console.table()) return kExitOk;
   console.Note(
       "good for ", options.uses == 1 ? "one " : "each ", options.role,
@@ -61,12 +58,11 @@ ExitCode CreateTokenCommand(TrustClient& client, Console& console,
   return kExitOk;
 }
 
-ExitCode ListTokensCommand(TrustClient& client, Console& console) {
-  const auto tokens = client.ListTokens();
-  if (!tokens.ok()) return ReportError(console, tokens.status());
+Outcome ListTokensCommand(TrustClient& client, Console& console) {
+  PACELINE_ASSIGN_OR_RETURN(const auto tokens, client.ListTokens());
   Table table({"id", "role", "for", ">uses left", "expires"});
   Document documents = Document::array();
-  for (const v1::JoinToken& token : tokens->tokens()) {
+  for (const v1::JoinToken& token : tokens.tokens()) {
     table.AddRow(token.id(), token.role(),
                  token.for_name().empty() ? "-" : token.for_name(),
                  token.uses_left(), HumanTime(token.expires_unix_ms()));
@@ -76,23 +72,21 @@ ExitCode ListTokensCommand(TrustClient& client, Console& console) {
   return kExitOk;
 }
 
-ExitCode RevokeTokenCommand(TrustClient& client, Console& console,
-                            const std::string& id) {
-  const auto revoked = client.RevokeToken(id);
-  if (!revoked.ok()) return ReportError(console, revoked.status());
+Outcome RevokeTokenCommand(TrustClient& client, Console& console,
+                           const std::string& id) {
+  PACELINE_ASSIGN_OR_RETURN(const auto revoked, client.RevokeToken(id));
   console.Print(absl::StrCat("token ", id, " is revoked\n"),
-                MessageDocument(*revoked));
+                MessageDocument(revoked));
   return kExitOk;
 }
 
-ExitCode RevokeCommand(TrustClient& client, Console& console,
-                       const std::string& role, const std::string& name) {
-  const auto revoked = client.Revoke(role, name);
-  if (!revoked.ok()) return ReportError(console, revoked.status());
+Outcome RevokeCommand(TrustClient& client, Console& console,
+                      const std::string& role, const std::string& name) {
+  PACELINE_ASSIGN_OR_RETURN(const auto revoked, client.Revoke(role, name));
   console.Print(
       absl::StrCat("the certificates of ", role, " ", name, " are revoked\n"),
-      MessageDocument(*revoked));
-  if (role == "worker" && !revoked->known()) {
+      MessageDocument(revoked));
+  if (role == "worker" && !revoked.known()) {
     console.Note("no worker ", name,
                  " has attached so far: is that its name in 'paceline node "
                  "list'?");
@@ -100,14 +94,14 @@ ExitCode RevokeCommand(TrustClient& client, Console& console,
   return kExitOk;
 }
 
-ExitCode LoginCommand(TrustClient& client, Console& console,
-                      const std::string& coordinator, const std::string& token,
-                      const std::string& user, const std::string& settings) {
-  const auto certificate =
+Outcome LoginCommand(TrustClient& client, Console& console,
+                     const std::string& coordinator, const std::string& token,
+                     const std::string& user, const std::string& settings) {
+  PACELINE_ASSIGN_OR_RETURN(
+      const ShownCertificate certificate,
       client.Login(token, user, [&console](const std::string& text) {
         console.Note("paceline: ", text);
-      });
-  if (!certificate.ok()) return ReportError(console, certificate.status());
+      }));
   const auto remembered = RememberCoordinator(settings, coordinator);
   if (!remembered.ok()) console.Note(remembered.status().message());
   console.Print(absl::StrCat("logged in at ", coordinator, " as ", user,
@@ -116,19 +110,18 @@ ExitCode LoginCommand(TrustClient& client, Console& console,
                                  : absl::StrCat("; use it with --coordinator ",
                                                 coordinator),
                              "\n"),
-                CertificateDocument(*certificate));
+                CertificateDocument(certificate));
   return kExitOk;
 }
 
-ExitCode CheckTlsCommand(TrustClient& client, Console& console,
-                         const std::string& coordinator) {
-  const auto certificate = client.Check();
-  if (!certificate.ok()) return ReportError(console, certificate.status());
+Outcome CheckTlsCommand(TrustClient& client, Console& console,
+                        const std::string& coordinator) {
+  PACELINE_ASSIGN_OR_RETURN(const auto certificate, client.Check());
   console.Print(absl::StrCat("ok: ", coordinator, " takes the certificate of ",
-                             certificate->role, " ", certificate->name, " in ",
-                             certificate->folder, ", which expires at ",
-                             absl::FormatTime(certificate->not_after), "\n"),
-                CertificateDocument(*certificate));
+                             certificate.role, " ", certificate.name, " in ",
+                             certificate.folder, ", which expires at ",
+                             absl::FormatTime(certificate.not_after), "\n"),
+                CertificateDocument(certificate));
   return kExitOk;
 }
 
