@@ -14,7 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
 
@@ -112,6 +114,19 @@ absl::Status GiveValue(Option& option, const std::string& value,
                           absl::StrCat(option.get_name(), ": ")));
   }
   return absl::OkStatus();
+}
+
+// Call it before app.parse().  It names the variable of each option of `app`
+// but --help and --version: --data-dir gives <prefix>DATA_DIR.
+template <typename App>
+void NameVariables(App& app, const std::string& prefix) {
+  for (auto* const option : app.get_options()) {
+    if (option == app.get_help_ptr() || option == app.get_version_ptr()) {
+      continue;
+    }
+    option->envname(prefix + absl::AsciiStrToUpper(absl::StrReplaceAll(
+                                 option->get_single_name(), {{"-", "_"}})));
+  }
 }
 
 // Call it after app.parse().  It sets each option of `app` that neither a flag
