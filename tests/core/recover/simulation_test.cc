@@ -6,7 +6,6 @@
 namespace paceline::recover_world {
 namespace {
 
-using world::Coverage;
 using world::RunSeeds;
 using Totals = world::Totals<WorldResult>;
 using PlantedFlaw = world::PlantedFlaw<RecoverFlaw>;
@@ -67,17 +66,6 @@ INSTANTIATE_TEST_SUITE_P(
                       PlantedFlaw{RecoverFlaw::kGateFromZero, 1'000},
                       PlantedFlaw{RecoverFlaw::kTornDeposit, 1'000},
                       PlantedFlaw{RecoverFlaw::kStandstillCounts, 5'000}));
-
-TEST(RecoverCoverage, NamesWhatNeverCameUp) {
-  Coverage coverage = WorldResult::NewCoverage();
-  const size_t unhit = coverage.Problems(kSchedules).size();
-  EXPECT_GT(unhit, 100u);
-  EXPECT_GT(coverage.Problems(100'000).size(), unhit);
-
-  coverage.Hit(Table::kWorkTransitions, WorkPhase::kDone, WorkPhase::kIdle);
-  coverage.Hit(Table::kFaults, Fault::kKill, JobPhase::kLeaving);
-  EXPECT_EQ(coverage.Problems(kSchedules).size(), unhit - 2);
-}
 
 }  // namespace
 }  // namespace paceline::recover_world

@@ -27,5 +27,6 @@ enum class RoundFlaw : uint8_t {
   kIgnoreAttempt,            // messages of an earlier life are heard
   kAdoptOlderView,           // the last view that comes is taken for the newest
 };
+constexpr int kRoundFlaws = 19;
 
 }  // namespace paceline

@@ -1,26 +1,18 @@
-#include <ostream>
-
 #include "core/round/round_member.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/round/world/world.h"
+#include "tests/core/world/suite.h"
 
-namespace paceline {
-
-// For ctest's list of names.
-void PrintTo(RoundFlaw flaw, std::ostream* out) {
-  *out << "flaw " << static_cast<int>(flaw);
-}
-
-namespace round_world {
+namespace paceline::round_world {
 namespace {
 
 using world::Coverage;
 using world::RunSeeds;
 using Totals = world::Totals<WorldResult>;
+using PlantedFlaw = world::PlantedFlaw<RoundFlaw>;
 
 constexpr uint64_t kSchedules = 10'000;
-constexpr uint64_t kSchedulesOfAFlaw = 20'000;
 
 TEST(RoundSimulation, NoScheduleOfFaultsBreaksAnInvariantAndEveryCellComesUp) {
   const Totals totals = RunSeeds(WorldOptions(), 1, kSchedules, 2, RunWorld);
@@ -37,12 +29,7 @@ TEST(RoundSimulation, NoScheduleOfFaultsBreaksAnInvariantAndEveryCellComesUp) {
 
 class RoundSeeds : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(RoundSeeds, AreStillRight) {
-  WorldOptions options;
-  options.seed = GetParam();
-  EXPECT_EQ(RunWorld(options, nullptr).violation, "");
-}
-
+TEST_P(RoundSeeds, AreStillRight) { world::ExpectRight(GetParam(), RunWorld); }
 // Seeds that once found a mistake stay, though what a seed draws changes with
 // the world.
 INSTANTIATE_TEST_SUITE_P(Past, RoundSeeds,
@@ -50,42 +37,24 @@ INSTANTIATE_TEST_SUITE_P(Past, RoundSeeds,
                                            3909, 5416, 6657, 23248, 644749));
 
 TEST(RoundWorld, TheSameSeedIsTheSameScheduleWhoeverWatches) {
-  WorldOptions options;
-  options.seed = 7;
-  Coverage coverage = WorldResult::NewCoverage();
-
-  const WorldResult first = RunWorld(options, nullptr);
-  const WorldResult again = RunWorld(options, &coverage);
-
-  EXPECT_EQ(first.events, again.events);
-  EXPECT_EQ(first.rounds, again.rounds);
-  EXPECT_EQ(first.views, again.views);
+  world::ExpectTheSameWhoeverWatches(RunWorld);
 }
 
-class Flawed : public ::testing::TestWithParam<RoundFlaw> {};
-
-TEST_P(Flawed, IsCaughtWithinTwentyThousandSchedules) {
-  WorldOptions options;
-  options.flaw = GetParam();
-
-  const Totals totals = RunSeeds(options, 1, kSchedulesOfAFlaw, 1, RunWorld);
-
-  EXPECT_GT(totals.broken, 0);
-  EXPECT_LE(totals.broken_seed, kSchedulesOfAFlaw);
+std::vector<PlantedFlaw> AllFlaws() {
+  std::vector<PlantedFlaw> all;
+  for (int flaw = 1; flaw < kRoundFlaws; ++flaw) {
+    all.push_back({static_cast<RoundFlaw>(flaw), 20'000});
+  }
+  return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Core, Flawed,
-    ::testing::Values(
-        RoundFlaw::kAnswerWithoutAdopting, RoundFlaw::kLevelWithoutAll,
-        RoundFlaw::kCommitWithoutHolds, RoundFlaw::kCommitWithMostHolds,
-        RoundFlaw::kIgnoreHeldWhenLevelling, RoundFlaw::kKeepPartsOverAttempts,
-        RoundFlaw::kTornState, RoundFlaw::kShardsMoveWithView,
-        RoundFlaw::kDivisorIsMembers, RoundFlaw::kLatePartJoinsNextRound,
-        RoundFlaw::kSumInOrderOfArrival, RoundFlaw::kSendViewBeforeItIsDurable,
-        RoundFlaw::kJoinerServesBehind, RoundFlaw::kAddLatePartAfterClosing,
-        RoundFlaw::kMixDivisions, RoundFlaw::kCommitOverUnequalStates,
-        RoundFlaw::kIgnoreAttempt, RoundFlaw::kAdoptOlderView));
+class Flawed : public ::testing::TestWithParam<PlantedFlaw> {};
+
+TEST_P(Flawed, IsCaughtWithinItsSchedules) {
+  world::ExpectCaught(GetParam(), RunWorld);
+}
+
+INSTANTIATE_TEST_SUITE_P(Core, Flawed, ::testing::ValuesIn(AllFlaws()));
 
 // The tables themselves say why no schedule reaches a cell.
 TEST(RoundCoverage, NamesWhatNeverCameUpAndWhatShouldNotHave) {
@@ -117,5 +86,4 @@ TEST(RoundCoverage, AsksForWhatIsRareOfAMillionSchedulesAlone) {
 }
 
 }  // namespace
-}  // namespace round_world
-}  // namespace paceline
+}  // namespace paceline::round_world

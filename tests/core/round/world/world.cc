@@ -29,30 +29,19 @@ bool IsCommit(const RoundAction& action) {
 World::World(const WorldOptions& options, world::Coverage* coverage)
     : Kernel(MixSeed({options.seed, 0x726f756e64}), options.trace, coverage),
       options_(options) {
-  if (options.script.has_value()) {
-    const JobScript& script = *options.script;
-    pace_ = kDaemonPace;
-    members_ = static_cast<int>(script.workers.size());
-    round_.shards = script.shards;
-    round_.mode = script.central ? ServerMode::kCentral : ServerMode::kRolling;
-    round_.min_parts = script.min_parts;
-    round_.deadline.ceiling = script.deadline;
-    round_.deadline.floor = std::min(round_.deadline.floor, script.deadline);
-  } else {
-    members_ = static_cast<int>(3 + Below(5));
-    round_.shards = Chance(0.5) ? 1 : members_;
-    round_.mode = Chance(0.2) ? ServerMode::kCentral : ServerMode::kRolling;
-    round_.min_parts = static_cast<int>(1 + Below(2));
-    // All of them, now and then: then one link can hold a round up.
-    if (IsOneIn(8, /*salt=*/1)) round_.min_parts = members_;
-    round_.deadline.floor = absl::Milliseconds(4);
-    round_.deadline.ceiling = absl::Milliseconds(30);
-    round_.deadline.remembered = 16;
-    round_.kept_results = static_cast<int>(1 + Below(4));
-    AllowFaults(kLeastFaults + Below(3));
-  }
-  round_.retry_period = absl::Microseconds(pace_.retry_us);
-  round_.lease = absl::Microseconds(pace_.lease_us);
+  members_ = static_cast<int>(3 + Below(5));
+  round_.shards = Chance(0.5) ? 1 : members_;
+  round_.mode = Chance(0.2) ? ServerMode::kCentral : ServerMode::kRolling;
+  round_.min_parts = static_cast<int>(1 + Below(2));
+  // All of them, now and then: then one link can hold a round up.
+  if (IsOneIn(8, /*salt=*/1)) round_.min_parts = members_;
+  round_.deadline.floor = absl::Milliseconds(4);
+  round_.deadline.ceiling = absl::Milliseconds(30);
+  round_.deadline.remembered = 16;
+  round_.kept_results = static_cast<int>(1 + Below(4));
+  AllowFaults(kLeastFaults + Below(3));
+  round_.retry_period = absl::Microseconds(kPace.retry_us);
+  round_.lease = absl::Microseconds(kPace.lease_us);
 }
 
 // --- What members want done -------------------------------------------------
@@ -64,10 +53,8 @@ void World::Carry(Process& process, RoundActions& actions) {
     const auto commit = std::find_if(actions.begin(), actions.end(), IsCommit);
     const int64_t first = commit - actions.begin();
     const int64_t commits = std::ssize(actions) - first;
-    // Some hear of the commit, and some do not; of a script nobody does.
-    const int64_t heard =
-        commits == 0 || options_.script.has_value() ? 0 : Below(commits);
-    end = static_cast<size_t>(first + heard);
+    // Some hear of the commit, and some do not.
+    end = static_cast<size_t>(first + (commits == 0 ? 0 : Below(commits)));
   }
   for (size_t i = 0; i < end; ++i) {
     std::visit([&](auto& each) { Do(process, each); }, actions[i]);
@@ -182,7 +169,6 @@ void World::Deliver(Process& process, Parcel& parcel) {
   if (std::holds_alternative<PartOffer>(message.body)) {
     KeepPart(process, message, parcel.payload);
   }
-  if (KilledInPhase(process, message)) return;
   WatchMessage(process, message);
   const auto* const offer = std::get_if<StateOffer>(&message.body);
   if (offer != nullptr && !parcel.fetched) return FetchState(process, parcel);
@@ -238,7 +224,7 @@ void World::OnViewArrives(Process& process, const View& view) {
 }
 
 void World::Tick(Process& process) {
-  AfterOn(process, pace_.tick_us, [this, &process] { Tick(process); });
+  AfterOn(process, kPace.tick_us, [this, &process] { Tick(process); });
   Call(process, &RoundMember::OnTick);
 }
 
@@ -249,26 +235,17 @@ void World::Begin() {
   workers_ = members_;
   std::vector<Process*> all;
   for (int i = 0; i < members_; ++i) all.push_back(&AddProcess({i}));
-  if (options_.script.has_value()) {
-    for (Process& process : processes_) {
-      process.fault_specs = options_.script->faults;
-      process.plan =
-          FaultPlan(process.fault_specs, TallyOf(process.id).name, true);
-    }
-    BeginCalm();  // nothing but what the script says
-  } else {
-    After(Between(5'000, 40'000), [this] { OnFault(); });
-  }
+  After(Between(5'000, 40'000), [this] { OnFault(); });
   BeginAttempt(all, 0, 1);
-  After(pace_.heartbeat_us, [this] { EveryHeartbeat(); });
+  After(kPace.heartbeat_us, [this] { EveryHeartbeat(); });
 }
 
 void World::EveryHeartbeat() {
-  After(pace_.heartbeat_us, [this] { EveryHeartbeat(); });
+  After(kPace.heartbeat_us, [this] { EveryHeartbeat(); });
   OnLease();
   const std::string why_not = WhyNotDone();
   done_ = why_not.empty();
-  if (!done_ && now_us() > pace_.end_us) Fail("no end yet: ", why_not);
+  if (!done_ && now_us() > kPace.end_us) Fail("no end yet: ", why_not);
 }
 
 WorldResult World::Run() {

@@ -6,49 +6,16 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "core/job/spec/job_spec.h"
 #include "tests/core/round/flaw.h"
 #include "tests/core/round/world/world_coverage.h"
 #include "tests/core/world/runs.h"
 
 namespace paceline::round_world {
 
-// The faults of a job's file, and what of the job they need.
-struct JobScript {
-  std::vector<std::string> workers;  // names; the first ones begin
-  std::vector<FaultSpec> faults;
-  int shards = 1;
-  bool central = false;
-  int min_parts = 1;
-  absl::Duration deadline = absl::Seconds(30);
-  int64_t steps = 0;  // to run: a little beyond the last fault
-};
-
-// Errors: InvalidArgument  no data-parallel job, or a fault of a worker that it
-// will not have
-absl::StatusOr<JobScript> ScriptOf(const JobSpec& job);
-
 struct WorldOptions : world::Options {
   RoundFlaw flaw = RoundFlaw::kNone;
-  // Instead of faults that the seed draws; with the daemons' own periods.
-  std::optional<JobScript> script;
-};
-
-// Counts one worker's parts, over all its processes.
-struct WorkerTally {
-  std::string name;
-  int64_t parts = 0;       // in results
-  int64_t lies = 0;        // of them: not the gradient that was to be computed
-  int64_t refused = 0;     // at a server's border
-  int64_t last_step = -1;  // in whose result it is
-  int processes = 0;
-  bool lives = false;
 };
 
 struct WorldResult : world::Result {
@@ -57,13 +24,12 @@ struct WorldResult : world::Result {
   int64_t views = 0;
   int64_t attempts = 0;
   int64_t members = 0;  // to begin with
-  std::vector<WorkerTally> workers;
 
   static const std::vector<world::Count<WorldResult>>& Counts();
   static world::Coverage NewCoverage() { return world::Coverage(Tables()); }
 };
 
-// At least, in each schedule that a seed draws.
+// At least, in each schedule.
 inline constexpr int kLeastRounds = 5;  // that are not void
 inline constexpr int kLeastFaults = 3;
 

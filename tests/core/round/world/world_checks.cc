@@ -75,7 +75,7 @@ void World::CheckApply(Process& process, const RoundResult& result,
   }
   process.last_applied = id;
   // Another process's result has the same hash, so the same parts.
-  if (is_first) Count(result, process.attempt);
+  if (is_first) ++(result.is_void() ? voids_ : rounds_);
   if (is_first && !result.is_void()) {
     for (const ShardResult& shard : result.shards) {
       CheckShard(process, result, shard);
@@ -86,21 +86,6 @@ void World::CheckApply(Process& process, const RoundResult& result,
   if (!is_new && state->second != process.truth) {
     Fail(process, " has another state after step ", result.step,
          " than somebody before");
-  }
-}
-
-void World::Count(const RoundResult& result, int64_t attempt) {
-  if (result.is_void()) {
-    ++voids_;
-    return;
-  }
-  ++rounds_;
-  for (const Contributor& each : result.shards.front().contributors) {
-    WorkerTally& tally = TallyOf(each.member);
-    ++tally.parts;
-    tally.last_step = result.step;
-    const OwnPart* const own = FindOwn(each.member, attempt, result.step);
-    tally.lies += own != nullptr && own->lie != 0;
   }
 }
 
@@ -158,8 +143,7 @@ std::string World::WhyNotDone() const {
     other = &process;
     least = std::min(least, member.next());
   }
-  const int64_t steps = options_.script.has_value() ? options_.script->steps
-                                                    : calm_rounds_from_ + 3;
+  const int64_t steps = calm_rounds_from_ + 3;
   if (least < steps) return absl::StrCat("step ", least, " of ", steps);
   if (rounds_ >= kLeastRounds) return "";
   return absl::StrCat(rounds_, " of ", kLeastRounds, " rounds");
@@ -185,13 +169,6 @@ WorldResult World::Result() const {
   result.attempts = attempt_;
   result.faults = faults();
   result.members = members_;
-  result.workers = tallies_;
-  for (const Process& process : processes_) {
-    WorkerTally& tally =
-        result.workers[static_cast<size_t>(process.id.worker.value)];
-    ++tally.processes;
-    tally.lives = tally.lives || process.alive();
-  }
   return result;
 }
 

@@ -1,8 +1,6 @@
 // The coordinator's part: who is lost, who joins, what its store has.
-#include <iterator>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/cluster/eviction.h"
 #include "tests/core/round/world/world_state.h"
 
@@ -14,20 +12,9 @@ Process& World::AddProcess(WorkerId worker) {
   Start(process, processes_.size());
   process.heard_us = now_us();
   BeginLife(process, 0, 0);
-  while (std::ssize(tallies_) <= worker.value) {
-    const size_t next = tallies_.size();
-    const bool named =
-        options_.script.has_value() && next < options_.script->workers.size();
-    tallies_.push_back(
-        {named ? options_.script->workers[next] : absl::StrCat("w", next + 1)});
-  }
-  if (options_.script.has_value()) {
-    process.plan =
-        FaultPlan(options_.script->faults, TallyOf(process.id).name, false);
-  }
-  AfterOn(process, Between(1, pace_.tick_us),
+  AfterOn(process, Between(1, kPace.tick_us),
           [this, &process] { Tick(process); });
-  AfterOn(process, Between(1, pace_.heartbeat_us / 2),
+  AfterOn(process, Between(1, kPace.heartbeat_us / 2),
           [this, &process] { Heartbeat(process); });
   return process;
 }
@@ -37,9 +24,8 @@ void World::MakeKeeper(std::optional<View> stored, int64_t term) {
   reports_.clear();
   to_store_.clear();
   for (int worker = 0; worker < kMostWorkers; ++worker) {
-    // Machines of unlike speed, in random schedules.
-    const bool equal = options_.script.has_value();
-    keeper_->SetShare({worker}, equal ? 1 : 1 + (worker * 7 + members_) % 3);
+    // Machines of unlike speed.
+    keeper_->SetShare({worker}, 1 + (worker * 7 + members_) % 3);
   }
 }
 
@@ -162,7 +148,7 @@ void World::Restart(Process& process, const char* why) {
 }
 
 void World::Heartbeat(Process& process) {
-  AfterOn(process, pace_.heartbeat_us,
+  AfterOn(process, kPace.heartbeat_us,
           [this, &process] { Heartbeat(process); });
   if (!coordinator_.alive() || now_us() < process.cut_until_us ||
       network_.Loses(/*is_request=*/true)) {
@@ -227,7 +213,7 @@ void World::TakeReport(Process& process) {
     }
     for (const auto& [member, since_us] : process.owing) {
       if (member != each.id) continue;
-      peer.owing = absl::Microseconds(now_us() - since_us + pace_.lease_us);
+      peer.owing = absl::Microseconds(now_us() - since_us + kPace.lease_us);
     }
     if (peer.broken > absl::ZeroDuration() ||
         peer.owing > absl::ZeroDuration()) {
@@ -265,14 +251,13 @@ void World::TakeMismatch(const MemberReport& report) {
 void World::EvictSilent() {
   if (!TakesOut() || reports_.empty()) return;
   const std::optional<Eviction> eviction = DecideEviction(
-      *keeper_->view(), reports_, absl::Microseconds(pace_.lease_us));
+      *keeper_->view(), reports_, absl::Microseconds(kPace.lease_us));
   if (!eviction.has_value()) return;
   // One that says nothing at all will be lost soon, or was only slow.
   const Process& accused = *Find(eviction->member);
-  if (now_us() - accused.heard_us >= pace_.lease_us / 2) return;
+  if (now_us() - accused.heard_us >= kPace.lease_us / 2) return;
   // Long after all has healed nobody owes anybody anything for a lease.
-  if (!options_.script.has_value() && !HasCutForGood() &&
-      calm_us() > 5 * pace_.lease_us) {
+  if (!HasCutForGood() && calm_us() > 5 * kPace.lease_us) {
     Fail(eviction->member, " ", eviction->why,
          ", though nothing is wrong any more");
   }
@@ -287,7 +272,7 @@ void World::OnLease() {
   const int64_t attempt = attempt_;
   const View view = *keeper_->view();
   for (const ViewMember& each : view.members) {
-    if (now_us() - Find(each.id)->heard_us <= pace_.lease_us) continue;
+    if (now_us() - Find(each.id)->heard_us <= kPace.lease_us) continue;
     Lose(each.id, "silent for a lease");
     if (attempt != attempt_) return;
   }

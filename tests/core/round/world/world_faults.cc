@@ -41,8 +41,8 @@ void World::Kill(Process& process, bool comes_back) {
   End(process);
   process.dies_committing = false;
   // A broken stream is seen at once, or not at all.
-  if (options_.script.has_value() || Chance(0.7)) {
-    After(Between(100, pace_.lease_us / 2),
+  if (Chance(0.7)) {
+    After(Between(100, kPace.lease_us / 2),
           [this, id = process.id, attempt = attempt_] {
             if (is_led() && attempt == attempt_) Lose(id, "its stream broke");
           });
@@ -85,10 +85,10 @@ bool World::StrikeProcess(Fault fault, Process& process) {
       AddProcess({workers_++});
       return true;
     case Fault::kPause:
-      FreezeFor(process, Between(1'000, 3 * pace_.lease_us));
+      FreezeFor(process, Between(1'000, 3 * kPace.lease_us));
       return true;
     case Fault::kPartition:
-      process.cut_until_us = now_us() + Between(1'000, 3 * pace_.lease_us);
+      process.cut_until_us = now_us() + Between(1'000, 3 * kPace.lease_us);
       return true;
     case Fault::kCutLink:
       return CutLink(process);
@@ -113,7 +113,7 @@ bool World::CutLink(const Process& process) {
   if (others.empty()) return false;
   const int64_t self = process.id.worker.value;
   const int64_t other = Pick(others);
-  int64_t until_us = now_us() + Between(5'000, 4 * pace_.lease_us);
+  int64_t until_us = now_us() + Between(5'000, 4 * kPace.lease_us);
   // Those that do not heal: only who is taken out gets another cable.
   if (TakesOut() && IsOneIn(6, /*salt=*/2)) until_us = world::CutLink::kForGood;
   network_.Cut(self, other, until_us);
@@ -126,14 +126,14 @@ bool World::StrikeCoordinator(Fault fault) {
   switch (fault) {
     case Fault::kCoordinatorCrash:
       End(coordinator_);
-      After(Between(1'000, 2 * pace_.lease_us),
+      After(Between(1'000, 2 * kPace.lease_us),
             [this] { OnCoordinatorBack(); });
       return true;
     case Fault::kSlowStore:
-      store_.slow_until_us = now_us() + Between(20'000, 3 * pace_.lease_us);
+      store_.slow_until_us = now_us() + Between(20'000, 3 * kPace.lease_us);
       return true;
     case Fault::kFailingStore:
-      store_.fails_until_us = now_us() + Between(20'000, 2 * pace_.lease_us);
+      store_.fails_until_us = now_us() + Between(20'000, 2 * kPace.lease_us);
       return true;
     case Fault::kRestore:
       Restore(Chance(0.3));
@@ -147,7 +147,7 @@ bool World::StrikeCoordinator(Fault fault) {
 bool World::StrikePart(Fault fault, Process& process) {
   if (process.member->phase() == RoundMember::Phase::kListening) return false;
   FaultSpec spec;
-  spec.worker = TallyOf(process.id).name;
+  spec.worker = "w";
   spec.step = process.member->next();
   // It may be half through the first.
   spec.steps = static_cast<int>(2 + Below(3));
@@ -177,7 +177,7 @@ bool World::StrikePart(Fault fault, Process& process) {
 
 bool World::StrikeNetwork(Fault fault) {
   const auto change = [this]() -> world::Conditions& {
-    return network_.Change(Between(5'000, pace_.lease_us));
+    return network_.Change(Between(5'000, kPace.lease_us));
   };
   switch (fault) {
     case Fault::kLoseRequests:

@@ -36,7 +36,7 @@ uint32_t World::MicroBatches(const View& view, int64_t step,
 void World::StartComputing(Process& process) {
   if (!process.alive() || !process.member->needs_part()) return;
   const int64_t step = process.member->next();
-  if (process.computing_step == step || Misbehave(process, step)) return;
+  if (process.computing_step == step) return;
   process.computing_step = step;
   const StepFaults faults = process.plan.At(step);
   if (FindOwn(process.id, process.attempt, step) == nullptr) {
@@ -50,8 +50,8 @@ void World::StartComputing(Process& process) {
     process.own.push_back(own);
   }
   const int64_t takes_us =
-      Between(pace_.shortest_part_us,
-              Chance(0.15) ? pace_.straggler_us : pace_.longest_part_us) +
+      Between(kPace.shortest_part_us,
+              Chance(0.15) ? kPace.straggler_us : kPace.longest_part_us) +
       faults.delay / absl::Microseconds(1);
   AfterOn(process, takes_us, [this, &process, attempt = process.attempt, step] {
     OnComputed(process, attempt, step);
@@ -76,7 +76,7 @@ void World::OfferParts(Process& process, const OwnPart& own) {
   process.not_finite = faults.nan;
   process.repeats = faults.duplicate;
   // Now and then a gradient is not finite, or nothing was to be computed.
-  const bool unlucky = !options_.script.has_value() && Chance(0.03);
+  const bool unlucky = Chance(0.03);
   const bool usable = !unlucky && own.micro_batches != 0;
   const std::optional<View>& view = process.member->view();
   const bool has_server =
@@ -127,7 +127,7 @@ void World::Sum(Process& process, const struct Aggregate& request) {
     hash = MixSeed({hash, static_cast<uint64_t>(request.view.counter)});
   }
   // Now and then the rule can make nothing of the parts.
-  if (!options_.script.has_value() && Chance(0.01)) hash = divisor = 0;
+  if (Chance(0.01)) hash = divisor = 0;
   Call(process, &RoundMember::OnAggregated, request, hash, divisor);
 }
 
@@ -143,7 +143,6 @@ void World::KeepPart(Process& process, RoundMessage& message,
   }
   if (offer.samples > 0 && payload != offer.hash) {
     offer.samples = 0;
-    ++TallyOf(message.from).refused;
     return;
   }
   KeptPart& kept = KeptOf(process, offer.shard, message.from.worker);

@@ -37,9 +37,8 @@ inline constexpr int kMostJoined = 2;  // beyond those that begin
 // Stands for bytes with NaN in them.
 inline constexpr uint64_t kNotFinite = 0x4e614e;
 
-// Time passes faster in a schedule than in the daemons, in proportion; a job's
-// script has the daemons' own periods.
-struct Pace {
+// Time passes faster in a schedule than in the daemons, in proportion.
+inline constexpr struct {
   int heartbeat_us = 20'000;
   int lease_us = 100'000;
   int tick_us = 10'000;
@@ -48,10 +47,7 @@ struct Pace {
   int longest_part_us = 6'000;
   int straggler_us = 40'000;
   int64_t end_us = 60'000'000;
-};
-inline constexpr Pace kDaemonPace = {500'000, 3'000'000,    100'000,
-                                     100'000, 30'000,       60'000,
-                                     60'000,  4'000'000'000};
+} kPace;
 
 // A member set out to compute this for a step: the first time counts.
 struct OwnPart {
@@ -138,7 +134,6 @@ struct Process : world::Process, Life {
 
   std::vector<FaultSpec> fault_specs;
   FaultPlan plan;
-  std::pair<int64_t, int64_t> misbehaved = {-1, -1};
   bool corrupts = false;  // the part that it has out
   bool not_finite = false;
   bool repeats = false;
@@ -166,8 +161,7 @@ class World : private world::Kernel {
   // Holds of the world as a whole, by its seed: draws nothing, so that what the
   // others draw stays what it was.
   bool IsOneIn(uint64_t worlds, uint64_t salt) const {
-    return !options_.script.has_value() &&
-           MixSeed({options_.seed, salt}) % worlds == 0;
+    return MixSeed({options_.seed, salt}) % worlds == 0;
   }
 
   // --- world.cc: events and what members want done ---
@@ -251,9 +245,7 @@ class World : private world::Kernel {
   void Restore(bool older);
   // In some worlds nobody is taken out for what it owes: what leaves members
   // stuck for good shows only there.
-  bool TakesOut() const {
-    return options_.script.has_value() || options_.seed % 8 != 0;
-  }
+  bool TakesOut() const { return options_.seed % 8 != 0; }
   // In some worlds a kill is of a strip of machines, and little else happens.
   bool SharesStrip() const { return IsOneIn(3, /*salt=*/3); }
   bool HasCutForGood() const;
@@ -293,11 +285,6 @@ class World : private world::Kernel {
   std::vector<Contributor> Summed(Process& process,
                                   const struct Aggregate& request);
 
-  // --- world_script.cc ---
-  // True: it was killed.
-  bool Misbehave(Process& process, int64_t step);
-  bool KilledInPhase(Process& process, const RoundMessage& message);
-
   // --- world_watch.cc: coverage ---
   Before LookAt(const Process& process) const;
   void Watch(Process& process, const Before& before,
@@ -324,7 +311,6 @@ class World : private world::Kernel {
   void CheckStates(const Process& server, int64_t step);
   void CheckOwnWay(const Process& process, const Before& before,
                    const RoundMessage* message, const RoundActions& actions);
-  void Count(const RoundResult& result, int64_t attempt);
   uint64_t Oracle(const RoundResult& result, const ShardResult& shard,
                   int64_t attempt);
   const OwnPart* FindOwn(const MemberId& member, int64_t attempt, int64_t step);
@@ -341,9 +327,6 @@ class World : private world::Kernel {
     return process.taint == 0 ? process.truth
                               : MixSeed({process.truth, process.taint});
   }
-  WorkerTally& TallyOf(const MemberId& id) {
-    return tallies_[static_cast<size_t>(id.worker.value)];
-  }
   RoundOptions OptionsNow() const {
     RoundOptions options = round_;
     options.attempt = attempt_;
@@ -351,7 +334,6 @@ class World : private world::Kernel {
   }
 
   const WorldOptions options_;
-  Pace pace_;
   world::Network network_{*this, {}};
   world::Store store_{.fair_us = 4'000, .slowest_us = 80'000};
   uint64_t parts_kept_ = 0;
@@ -361,7 +343,6 @@ class World : private world::Kernel {
   std::deque<Process> processes_;
   int workers_ = 0;
   int members_ = 0;
-  std::vector<WorkerTally> tallies_;  // by worker
 
   // The coordinator, and what it has on disk.
   world::Process coordinator_;
