@@ -26,8 +26,8 @@ struct GossipFaults {
 class GossipWorld : private world::Kernel {
  public:
   struct Process : world::Process {
-    Process(const GossipOptions& options, const MemberId& id, bool has_state)
-        : member(options, id, 0, has_state) {}
+    Process(const GossipOptions& options, const MemberId& id)
+        : member(options, id, 0, /*has_state=*/true) {}
 
     GossipMember member;
     absl::Duration compute = absl::Milliseconds(10);  // a step's update
@@ -48,7 +48,10 @@ class GossipWorld : private world::Kernel {
     options_.seed = seed;
     options_.partner_wait.ceiling = absl::Seconds(1);
     for (int i = 0; i < members; ++i) {
-      Add(i, /*has_state=*/true).value = static_cast<float>(i);
+      const MemberId id = Member(i);
+      Process& process = processes_.try_emplace(id, options_, id).first->second;
+      process.value = static_cast<float>(i);
+      Start(process, 1);
     }
   }
 
@@ -73,44 +76,15 @@ class GossipWorld : private world::Kernel {
     });
   }
 
-  void Kill(int number) {
-    End(at(number));
-    for (auto& [id, process] : processes_) {
-      Call(id, &GossipMember::OnLink, Member(number), /*dead=*/true);
-    }
-  }
   void Stop(int number) {
     Freeze(at(number));
     at(number).was_stopped = true;
   }
   void GoOn(int number) { Thaw(at(number)); }
-  // A new process, that asks `donor` for its state.
-  void Join(int number, int donor) {
-    Add(number, /*has_state=*/false);
-    Call(Member(number), &GossipMember::Join, Member(donor));
-    Tick(Member(number));
-  }
-  // As the coordinator changes it: told to one after the other.
-  void ChangeView(const std::function<void(View&)>& change) {
-    ++view_.id.counter;
-    change(view_);
-    for (auto& [id, process] : processes_) {
-      AfterOn(process, network_.Delay() * 3, [this, id = id, view = view_] {
-        Call(id, &GossipMember::OnView, view);
-      });
-    }
-  }
 
  private:
   static constexpr int64_t kMostEvents = 2'000'000;
 
-  Process& Add(int number, bool has_state) {
-    const MemberId id = Member(number);
-    Process& process =
-        processes_.try_emplace(id, options_, id, has_state).first->second;
-    Start(process, 1);
-    return process;
-  }
   template <typename... Parameters, typename... Arguments>
   void Call(const MemberId& id, void (GossipMember::*function)(Parameters...),
             const Arguments&... arguments) {
@@ -180,24 +154,15 @@ class GossipWorld : private world::Kernel {
     const std::vector<float> other = {theirs->second.second};
     AverageWith(absl::MakeSpan(&process.value, 1), other);
   }
-  void Do(const MemberId& id, const OfferState& offer) {
-    Process& donor = processes_.at(id);
-    RoundMessage message;
-    message.from = id;
-    message.body = StateOffer{donor.member.next(), 0, 1};
-    offered_[offer.to] = donor.value;
-    Do(id, SendMessage{offer.to, message});
-  }
-  void Do(const MemberId& id, const TakeState&) {
-    processes_.at(id).value = offered_.at(id);
-  }
+  // Nobody joins.
+  void Do(const MemberId&, const OfferState&) {}
+  void Do(const MemberId&, const TakeState&) {}
 
   const int64_t steps_;
   world::Network network_;
   GossipOptions options_;
   View view_;
   std::map<MemberId, Process> processes_;
-  std::map<MemberId, float> offered_;
   int64_t furthest_ = 0;
 };
 
