@@ -117,44 +117,6 @@ TEST(Membership, Changes) {
   });
 }
 
-struct Bad {
-  const char* field;
-  void (*spoil)(v1::Registration&);
-};
-
-TEST(CheckRegistration, NamesTheFieldThatIsWrong) {
-  const Bad all[] = {
-      {"name", [](v1::Registration& r) { r.set_name("has blank"); }},
-      {"name", [](v1::Registration& r) { r.set_name(""); }},
-      {"name", [](v1::Registration& r) { r.set_name(std::string(64, 'a')); }},
-      {"name", [](v1::Registration& r) { r.set_name("a\xff\"\n"); }},
-      {"machine_id", [](v1::Registration& r) { r.set_machine_id(""); }},
-      {"incarnation", [](v1::Registration& r) { r.set_incarnation(0); }},
-      {"address", [](v1::Registration& r) { r.set_address("nowhere"); }},
-      {"address", [](v1::Registration& r) { r.set_address(":7401"); }},
-      {"address", [](v1::Registration& r) { r.set_address("host:0"); }},
-      {"address", [](v1::Registration& r) { r.set_address("a\"b:1"); }},
-      {"http_address",
-       [](v1::Registration& r) { r.set_http_address("x:99999"); }},
-      {"cpu_capability",
-       [](v1::Registration& r) { r.set_cpu_capability("mmx"); }},
-      {"cpu_model",
-       [](v1::Registration& r) { r.set_cpu_model(std::string(999, 'x')); }},
-      {"memory_bytes", [](v1::Registration& r) { r.set_memory_bytes(-1); }},
-  };
-  ASSERT_TRUE(CheckRegistration(Of("pi-2.local_x", 1)).ok());
-  for (const Bad& bad : all) {
-    v1::Registration registration = Of("a", 1);
-    bad.spoil(registration);
-
-    const absl::Status status = CheckRegistration(registration);
-
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find(bad.field), absl::string_view::npos)
-        << status;
-  }
-}
-
 // A worker with a long --data-dir was refused, though its list is for people
 // only.
 TEST(CheckRegistration, TakesAListOfWhateverFoldersThereAre) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "core/cluster/registration.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/convert/round_convert.h"
@@ -15,6 +16,9 @@ namespace paceline {
 namespace {
 
 constexpr char kBeat[] = "run { job: 1 phase: PHASE_RUNNING names {} }";
+
+constexpr char kWorker[] = R"(name: "pi-2.local_x" machine_id: "m1"
+  incarnation: 1 address: "10.0.0.1:7401" cpu_capability: "avx2")";
 // Two members; a third process listens.
 constexpr char kGroup[] = R"(
   view { term: 2 counter: 7 }
@@ -72,6 +76,9 @@ std::string AnswerTo(const std::string& question) {
   if (name == "Heartbeat") {
     return Judge<v1::Heartbeat>(
         kBeat, changes, [](auto& beat) { return CheckHeartbeat(beat); });
+  }
+  if (name == "Registration") {
+    return Judge<v1::Registration>(kWorker, changes, CheckRegistration);
   }
   if (name == "Measurement") {
     return Judge<v1::Measurement>(
