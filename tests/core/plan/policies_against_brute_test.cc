@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "core/base/random.h"
+#include "core/plan/cost.h"
 #include "core/plan/search/policies.h"
 #include "core/plan/search/policy.h"
 #include "tests/core/plan/random_instances.h"
+#include "tests/support/status_checks.h"
 
 namespace paceline {
 namespace {
@@ -103,6 +106,67 @@ TEST(PlanPolicies, McmcAndSoftAreNearOptimalInTheMedian) {
   // They reach this today, with room: a slip shows here first.
   EXPECT_LE(at("mcmc", 0.9), 0.01);
   EXPECT_LE(at("soft", 0.9), 0.15);
+}
+
+// The judge was written apart, and finds the step by sending its micro-batches
+// through one by one.
+TEST(CostOf, AgreesWithTheJudgeOnPlacementsOfChance) {
+  SplitMix64 random(7);
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    const PlanProblem problem = RandomProblem(seed);
+    const Placement placement = RandomPlacement(problem, random);
+
+    const PlacementCost cost = Value(CostOf(problem, placement));
+    const Judgement judged = Judge(problem, placement);
+
+    const auto near = [](double seconds) { return 1e-9 * seconds; };
+    ASSERT_EQ(cost.stage_seconds.size(), judged.stage_seconds.size());
+    for (size_t s = 0; s < placement.size(); ++s) {
+      EXPECT_NEAR(cost.stage_seconds[s], judged.stage_seconds[s],
+                  near(judged.stage_seconds[s]))
+          << "seed " << seed << " stage " << s;
+    }
+    EXPECT_NEAR(cost.bottleneck_seconds, judged.bottleneck_seconds,
+                near(judged.bottleneck_seconds))
+        << "seed " << seed;
+    EXPECT_NEAR(cost.step_seconds, judged.step_seconds,
+                near(judged.step_seconds))
+        << "seed " << seed;
+    EXPECT_EQ(cost.memory_bytes, judged.memory_bytes) << "seed " << seed;
+    EXPECT_EQ(CheckMemory(problem, placement, cost).ok(), judged.fits)
+        << "seed " << seed;
+  }
+}
+
+// RandomPlacement asks neither for the number of stages nor about replicas.
+bool IsAllowed(const PlanProblem& problem, const Placement& placement) {
+  if (problem.stages > 0 &&
+      static_cast<int>(placement.size()) != problem.stages) {
+    return false;
+  }
+  return problem.replicas || std::all_of(placement.begin(), placement.end(),
+                                         [](const PlacedStage& stage) {
+                                           return stage.devices.size() == 1;
+                                         });
+}
+
+// Whatever its shares are.
+TEST(LowerBound, IsUnderEveryPlacementThatIsAllowed) {
+  SplitMix64 random(5);
+  int judgements = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    const PlanProblem problem = RandomProblem(seed);
+    const Placement placement = RandomPlacement(problem, random);
+    if (!IsAllowed(problem, placement)) continue;
+
+    const Judgement judged = Judge(problem, placement);
+
+    if (!judged.fits) continue;
+    EXPECT_LE(LowerBoundSeconds(problem), judged.step_seconds * (1 + 1e-9))
+        << seed;
+    ++judgements;
+  }
+  EXPECT_GT(judgements, 100);
 }
 
 }  // namespace

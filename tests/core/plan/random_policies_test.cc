@@ -35,21 +35,6 @@ TEST_P(RandomPolicy, SameSeedSamePlacement) {
   EXPECT_EQ(first, *second);
 }
 
-TEST_P(RandomPolicy, FindsTheCutThatSparesTheSlowMachines) {
-  // Two machines of 10 s a layer, two of 1 s; 12 layers.
-  PlanProblem problem;
-  problem.layers.assign(12, {"layer", 1, 0, 0, 0, 0});
-  problem.devices.resize(4);
-  problem.devices[0].speed = problem.devices[1].speed = 0.1;
-  problem.links.assign(4, std::vector<LinkCost>(4, {1e9, 0}));
-  problem.training = false;
-  problem.replicas = false;
-
-  const auto placement = Value(Place(problem));
-
-  EXPECT_DOUBLE_EQ(CostOf(problem, placement)->bottleneck_seconds, 6);
-}
-
 TEST_P(RandomPolicy, MakesAsManyStagesAsAsked) {
   PlanProblem problem = LargeProblem(20, 6, 2);
   problem.stages = 5;

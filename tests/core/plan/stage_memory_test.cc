@@ -12,10 +12,8 @@
 #include "core/model/catalog.h"
 #include "core/plan/inputs.h"
 #include "core/plan/plan.h"
-#include "core/plan/search/policy.h"
 #include "core/schedule/schedule.h"
 #include "tests/core/plan/random_instances.h"
-#include "tests/core/plan/small_problem.h"
 #include "tests/support/status_checks.h"
 
 namespace paceline {
@@ -145,15 +143,6 @@ TEST(StageBytes, IsWhatTheCheckOfAPlanCounts) {
     }
   }
   EXPECT_GT(checked, 700);
-}
-
-TEST(SolvePlan, GivesHalvesNoReplicas) {
-  PlanProblem problem = ProblemOf({4}, {1, 1});
-  problem.splits = true;
-
-  const auto answer = Value(SolvePlan("optimal", problem, {}));
-
-  EXPECT_EQ(answer.placement[0].devices.size(), 1u);
 }
 
 }  // namespace
