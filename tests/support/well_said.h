@@ -15,7 +15,7 @@ inline std::string IllSaid(std::string text) {
   if (style != std::string::npos) text = text.substr(style);
   text = std::regex_replace(text, std::regex("&#?\\w+;"), "'");
   static const std::regex kPlural(
-      R"((^|[^\w.,/:-])1 (answer|attempt|block|channel|class(?=es)|core|curve|)"
+      R"((^|[^\w.,/:+-])1 (answer|attempt|block|channel|class(?=es)|core|curve|)"
       R"(cut|device|file|head|image|job|label|layer|level|line|link|)"
       R"(machine|measurement|member|micro-batch(?=es)|node|number|part|piece|)"
       R"(plan|point|profile|replica|round|row|run|sample|shard|stage|state|)"

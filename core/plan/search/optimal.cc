@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <numeric>
 #include <utility>
@@ -8,22 +9,50 @@
 #include "core/base/errors.h"
 #include "core/plan/cost_table.h"
 #include "core/plan/search/policies.h"
+#include "core/plan/search/walk.h"
 #include "core/plan/why.h"
 
 namespace paceline {
 namespace {
 
-// CPU time (2026-11-21, -O2): a step took up to 45 ns in the exact search when
-// it gave up, and 45 to 140 ns in the heuristic one.
+// CPU time (-O2): a step took up to 45 ns in the exact search when it gave up
+// (2026-11-21), and 0.5 to 2 us in a walk on 24 to 128 devices (2026-11-30).
 constexpr double kExactSteps = 3e7;
-constexpr double kLongSearchSteps = 4e6;
+constexpr int64_t kLongWalkSteps = 400000;
 
-// Returns steps for as much time as the exact search of a small problem takes,
-// at most some milliseconds.
-double ShortSearchSteps(const CostTable& table) {
-  constexpr double kMost = 30000;
+// Returns steps for about as much time as the exact search of a small problem
+// takes: one to some milliseconds.
+int64_t ShortWalkSteps(const CostTable& table) {
   const double sets = std::exp2(std::min(table.devices(), 20));
-  return std::min(kMost, table.layers() * table.layers() * sets / 16);
+  return static_cast<int64_t>(
+      std::clamp(table.layers() * table.layers() * sets / 48, 3000.0, 10000.0));
+}
+
+// Replaces `placement` by the best of `steps` steps of walks where that is
+// cheaper.
+void Improve(const CostTable& table, int64_t steps, Placement& placement) {
+  constexpr uint64_t kSeed = 1;
+  absl::StatusOr<Placement> found = BestOfWalks(table, kSeed, steps);
+  if (!found.ok() ||
+      (!placement.empty() &&
+       ObjectiveOf(table, *found) >= ObjectiveOf(table, placement))) {
+    return;
+  }
+  placement = *std::move(found);
+  // Interchangeable devices hold stages in the order of their numbers.
+  for (const std::vector<int>& members :
+       InterchangeableDevices(table.problem())) {
+    auto next = members.begin();
+    for (PlacedStage& stage : placement) {
+      for (int& device : stage.devices) {
+        if (std::ranges::binary_search(members, device)) device = *next++;
+      }
+    }
+  }
+  for (PlacedStage& stage : placement) {
+    std::ranges::sort(stage.devices);
+    stage.shares = SharesFor(table.problem(), stage.layers, stage.devices);
+  }
 }
 
 // Returns the step time; infinity: the placement does not fit.
@@ -48,20 +77,14 @@ std::vector<int> StageCounts(int most, int stages) {
 absl::StatusOr<Solved> SolveOnce(const PlanProblem& problem) {
   const CostTable table(problem);
   Solved answer;
-  answer.placement = SearchPlacement(table, ShortSearchSteps(table));
-  const auto known = [&] {
-    return answer.placement.empty() ? HUGE_VAL
-                                    : ObjectiveOf(table, answer.placement);
-  };
-  Solved exact = SolveExactly(table, known(), kExactSteps);
+  Improve(table, ShortWalkSteps(table), answer.placement);
+  const double known = answer.placement.empty()
+                           ? HUGE_VAL
+                           : ObjectiveOf(table, answer.placement);
+  Solved exact = SolveExactly(table, known, kExactSteps);
   if (!exact.placement.empty()) answer.placement = std::move(exact.placement);
   answer.exact = exact.exact;
-  if (!answer.exact) {
-    Placement longer = SearchPlacement(table, kLongSearchSteps);
-    if (!longer.empty() && ObjectiveOf(table, longer) < known()) {
-      answer.placement = std::move(longer);
-    }
-  }
+  if (!answer.exact) Improve(table, kLongWalkSteps, answer.placement);
   if (answer.placement.empty()) return NothingFits(problem);
   return answer;
 }

@@ -59,11 +59,11 @@ double CountPlacements(const PlanProblem& problem);
 //   ResourceExhausted  no placement fits the memory
 absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 
-// --- optimal (optimal.cc, optimal_exact.cc, optimal_search.cc) ---
+// --- optimal (optimal.cc, optimal_exact.cc) ---
 
-// Runs a short heuristic search, then the exact search for cheaper placements.
-// Where the exact one is too large or gives up, it runs a longer heuristic
-// search.  Counts of states and steps decide this, never a clock.
+// Takes a short walk (walk.h), then runs the exact search for cheaper
+// placements.  Where the exact one is too large or gives up, it takes a longer
+// walk.  Counts of states and steps decide this, never a clock.
 //
 // Under schedules with backwards in halves or vertical sync a stage keeps more
 // the more devices come before it (CountsEarlier() of stage_memory.h).  A
@@ -75,7 +75,7 @@ absl::StatusOr<Placement> BrutePlacement(const PlanProblem& problem);
 // them it stops at the first answer, which is then not proved.
 //
 // Errors: ResourceExhausted  no placement fits the memory, or (when the exact
-// search is too large) the search found none that does.
+// search is too large) the walk met none that does.
 inline constexpr int kMostStageCounts = 8;
 absl::StatusOr<Solved> SolveOptimal(const PlanProblem& problem);
 
@@ -114,22 +114,16 @@ std::vector<std::vector<int>> InterchangeableDevices(
 Solved SolveExactly(const CostTable& table, double incumbent_seconds,
                     double most_steps);
 
-// The heuristic search packs good orders of devices at the best pace, then
-// improves them by local search.  Returns the best placement found, with the
-// shares of SharesFor; empty when it found none that fits.
-//
-//   most_steps  devices looked at while packing; optimal.cc has the time of one
-Placement SearchPlacement(const CostTable& table, double most_steps);
-
 // --- mcmc -------------------------------------------------------------------
 
 // Walks over placements by Metropolis-Hastings, after the search of FlexFlow
 // (Jia, Zaharia, Aiken 2018, "Beyond Data and Model Parallelism for Deep Neural
 // Networks", section 6), and returns the best one that it met and that fits.  A
-// step changes a cut, the devices of a stage or two, or the number of stages
-// (kept when problem.stages is not 0).  The walk takes a step with probability
-// min(1, exp(-increase / temperature)).  A placement that does not fit costs
-// more in proportion to its excess bytes, so that the walk may pass through it.
+// step changes a cut, all cuts, the devices of a stage or two, or the number of
+// stages (kept when problem.stages is not 0).  The walk takes a step with
+// probability min(1, exp(-increase / temperature)).  A placement that does not
+// fit costs more in proportion to its excess bytes, so that the walk may pass
+// through it.
 //
 // Our departures: the temperature falls (the paper's is fixed); half of the
 // proposals change the stage that bounds the step, so the chain is not
@@ -137,7 +131,7 @@ Placement SearchPlacement(const CostTable& table, double most_steps);
 // simulated.
 //
 // The number of steps grows with layers + devices: 8 layers on 5 devices take
-// some milliseconds, 1,000 layers on 64 a second.
+// some milliseconds, 1,000 layers on 64 one or two seconds.
 //
 // Errors: ResourceExhausted  no placement that it met fits; not a proof.
 absl::StatusOr<Placement> McmcPlacement(const PlanProblem& problem,

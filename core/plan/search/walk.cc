@@ -33,7 +33,7 @@ void EraseSorted(std::vector<int>& values, int value) {
 
 struct Step {
   const CostTable& table;
-  int busiest;
+  const WalkCost& now;  // of the draft before the step
   SplitMix64& random;
   WalkState& state;
 
@@ -42,7 +42,7 @@ struct Step {
   }
   bool Coin() const { return Below(2) == 0; }
   int AnyStage() const { return Below(state.size()); }
-  int LikelyStage() const { return Coin() ? busiest : AnyStage(); }
+  int LikelyStage() const { return Coin() ? now.busiest_stage : AnyStage(); }
   int AnyOf(const std::vector<int>& values) const {
     return values[Below(static_cast<int>(values.size()))];
   }
@@ -238,6 +238,103 @@ bool Relocate(const Step& step) {
   return true;
 }
 
+// Moves the devices of a stage to another place in the chain.
+bool MoveDevices(const Step& step) {
+  int from = step.LikelyStage();
+  const int to = step.AnyStage();
+  if (from == to) return false;
+  for (; from < to; ++from) step.state.SwapDevices(from, from + 1);
+  for (; from > to; --from) step.state.SwapDevices(from, from - 1);
+  return true;
+}
+
+// Returns the first layer of `stage` when it ends where it does now and takes
+// as many layers as it can at a pace; its last layer + 1: it can take none.
+int FirstAtPace(const Step& step, int stage, double pace_seconds,
+                int later_devices) {
+  constexpr int kMostTried = 48;
+  const CostTable& table = step.table;
+  const WalkStage& here = step.state.stage(stage);
+  const int last = here.layers.last;
+  const double memory_bytes = table.MemoryOf(here.devices);
+  const SyncCost sync = table.SyncOf(here.devices);
+  std::vector<double> shares;
+  const auto holds = [&](int first) {
+    return table.StageSeconds({first, last}, here.devices, sync, shares) <=
+               pace_seconds &&
+           (memory_bytes == HUGE_VAL ||
+            table.StageBytes({first, last}, step.Replicas(stage),
+                             later_devices) <= memory_bytes);
+  };
+  if (step.FreeCount() && holds(0)) return 0;
+  if (!holds(last - 1)) return last;
+  int low = stage;  // a layer is left for each stage before it
+  int high = last - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (holds(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  // Later cuts may be crossed by fewer bytes.
+  const TransferRate before = table.RateOf(step.state.stage(stage - 1), here);
+  for (int first = low; first < std::min(last, low + kMostTried); ++first) {
+    if (before.Of(table.BytesBefore(first)).occupied <= pace_seconds) {
+      return first;
+    }
+  }
+  return last;
+}
+
+// Returns whether the first stage takes longer than a pace, and an unused
+// device may take a part of it.
+bool NeedsAnother(const Step& step, double pace_seconds) {
+  const WalkStage& stage = step.state.stage(0);
+  std::vector<double> shares;
+  return step.FreeCount() && !step.state.unused().empty() &&
+         stage.layers.last >= 2 &&
+         step.table.StageSeconds({0, stage.layers.last}, stage.devices,
+                                 step.table.SyncOf(stage.devices),
+                                 shares) > pace_seconds;
+}
+
+// Lays all cuts anew.  Each stage, from the last to the first, takes as many
+// layers as it can at a pace near the present one, or none.  The first stage
+// takes the rest, and shares it with unused devices where it takes too long.
+void Repack(const Step& step) {
+  constexpr double kPaces[] = {1.0, 0.999, 0.99, 1.01, 0.95, 1.05, 0.8, 1.3};
+  constexpr int kMostFresh = 8;
+  WalkState& state = step.state;
+  state.Evaluate();  // fills in shares
+  const double pace_seconds =
+      step.now.bottleneck_seconds *
+      kPaces[step.Below(static_cast<int>(std::size(kPaces)))];
+  int later_devices = 0;
+  int fresh = 0;
+  for (int s = state.size() - 1; s > 0 || fresh < kMostFresh; --s) {
+    const int last = state.stage(s).layers.last;
+    if (s == 0) {
+      if (!NeedsAnother(step, pace_seconds)) return;
+      state.Split(0, last - 1, {step.AnyOf(state.unused())});
+      ++fresh;
+      s = 1;
+    }
+    const int first = FirstAtPace(step, s, pace_seconds, later_devices);
+    if (first == last && step.FreeCount()) {
+      state.Dissolve(s);
+      continue;
+    }
+    later_devices += step.Replicas(s);
+    if (first == 0) {
+      for (; s > 0; --s) state.Dissolve(0);
+      return;
+    }
+    state.MoveCut(s, std::min(first, last - 1));
+  }
+}
+
 }  // namespace
 
 void WalkState::Reset(std::vector<WalkStage> stages) {
@@ -291,6 +388,7 @@ void WalkState::Split(int stage, int first_layer, std::vector<int> devices) {
   for (const int device : devices) Take(device);
   WalkStage tail;
   tail.layers = {first_layer, draft_.placed[stage].layers.last};
+  tail.shares.assign(devices.size(), 1 / static_cast<double>(devices.size()));
   tail.devices = std::move(devices);
   draft_.placed[stage].layers.last = first_layer;
   Touch(stage);
@@ -356,9 +454,8 @@ WalkCost WalkState::Evaluate() {
   double sum = 0;
   double busy_sum = 0;
   StagePlace place;
-  for (const WalkStage& stage : draft_.placed) {
-    place.earlier_devices += static_cast<int>(stage.devices.size());
-  }
+  place.earlier_devices =
+      table_.devices() - static_cast<int>(draft_.unused.size());
   for (int s = stages - 1; s >= 0; --s) {
     const bool last = s + 1 == stages;
     const double after = last ? 0 : draft_.after[s].delay;
@@ -474,18 +571,23 @@ std::vector<WalkStage> ProportionalStages(const CostTable& table,
   return placed;
 }
 
-bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
-                 WalkState& state) {
+bool ProposeMove(const CostTable& table, const WalkCost& now,
+                 SplitMix64& random, WalkState& state) {
+  constexpr int kRepackOneIn = 10;
   using Kind = bool (*)(const Step&);
   // Kinds repeat by their weight.
   static constexpr Kind kKinds[] = {
-      ShiftCut,    ShiftCut,   ShiftCut,    ShiftCut,    ShiftCut,
-      Exchange,    Exchange,   SwapStages,  Replace,     AddReplica,
-      Replace,     AddReplica, DropReplica, SplitStage,  SplitStage,
-      MergeStages, Relocate,   MoveReplica, MoveReplica, Reverse,
+      ShiftCut,    ShiftCut,   ShiftCut,    ShiftCut,    ShiftCut, Exchange,
+      Exchange,    SwapStages, Replace,     AddReplica,  Replace,  AddReplica,
+      DropReplica, SplitStage, SplitStage,  MergeStages, Relocate, MoveReplica,
+      MoveReplica, Reverse,    MoveDevices, MoveDevices,
   };
-  const Step step{table, busiest, random, state};
-  return kKinds[step.Below(static_cast<int>(std::size(kKinds)))](step);
+  const Step step{table, now, random, state};
+  const Kind kind = kKinds[step.Below(static_cast<int>(std::size(kKinds)))];
+  if (!kind(step)) return false;
+  // Other devices in an order need other cuts.
+  if (kind != ShiftCut && step.Below(kRepackOneIn) == 0) Repack(step);
+  return true;
 }
 
 // --- the walk ---------------------------------------------------------------
@@ -537,17 +639,32 @@ double Walk::Energy(const WalkCost& cost) const {
 }
 
 void Walk::Take(const WalkCost& cost) {
+  constexpr double kRounding = 1e-12;
   state_.Keep();
   energy_ = Energy(cost);
-  busiest_ = cost.busiest_stage;
-  if (cost.excess > 0 || cost.step_seconds >= best_seconds_) return;
-  best_seconds_ = cost.step_seconds;
+  now_ = cost;
+  if (cost.excess > 0 || cost.step_seconds > best_seconds_ * (1 + kRounding)) {
+    return;
+  }
+  // Equal placements: fewer devices win, then lower numbers first.
+  std::vector<int> devices;
+  for (int s = 0; s < state_.size(); ++s) {
+    const std::vector<int>& more = state_.stage(s).devices;
+    devices.insert(devices.end(), more.begin(), more.end());
+  }
+  if (cost.step_seconds >= best_seconds_ * (1 - kRounding) &&
+      std::pair(devices.size(), devices) >=
+          std::pair(best_devices_.size(), best_devices_)) {
+    return;
+  }
+  best_seconds_ = std::min(best_seconds_, cost.step_seconds);
+  best_devices_ = std::move(devices);
   best_.resize(static_cast<size_t>(state_.size()));
   for (int s = 0; s < state_.size(); ++s) best_[s] = state_.stage(s);
 }
 
 void Walk::Try(double temperature) {
-  if (!ProposeMove(table_, busiest_, random_, state_)) {
+  if (!ProposeMove(table_, now_, random_, state_)) {
     state_.Undo();
     return;
   }
@@ -561,23 +678,44 @@ void Walk::Try(double temperature) {
   }
 }
 
-// --- the policy mcmc ---
+// --- the policy mcmc, and the search of optimal ---
 
 namespace {
 
-// Steps for each layer and device of a problem, over all restarts.  On random
-// problems of 8 layers and 5 devices, 16 restarts miss the best placement in 1
-// %, and 4 restarts of the same length in 4 % (measured 2026-11-21); on large
-// ones the number hardly matters.
+// Steps of mcmc for each layer and device of a problem.
 constexpr int kStepsPerSize = 1000;
+// Hot walks from other starts.  On random problems of 8 layers and 5 devices,
+// 16 of them miss the best placement in 1 %, and 4 of the same length in 4 %
+// (measured 2026-11-21).
 constexpr int kRestarts = 16;
-// The first temperature, relative to the best cost.
-constexpr double kFirst = 0.08;
+// The first temperatures, relative to the cost.  On 64 devices and more a cold
+// walk along cheap wires finds better placements than hot ones.
+constexpr double kHot = 0.08;
+constexpr double kCold = 0.001;
 
 void Shuffle(std::vector<int>& values, SplitMix64& random) {
   for (size_t i = values.size(); i > 1; --i) {
     std::swap(values[i - 1], values[random.Below(i)]);
   }
+}
+
+// Returns all devices, the quickest first.  Each next one has the cheapest wire
+// from the device before it, for the mean boundary.
+std::vector<int> CheapestPath(const CostTable& table) {
+  double bytes = 0;
+  for (int cut = 1; cut < table.layers(); ++cut) {
+    bytes += table.BytesBefore(cut) / table.layers();
+  }
+  std::vector<int> path = QuickestFirst(table);
+  for (auto at = path.begin() + 1; at < path.end(); ++at) {
+    const auto nearest =
+        std::ranges::min_element(at, path.end(), {}, [&](int device) {
+          const WireCost& wire = table.Wire(at[-1], device);
+          return bytes * wire.seconds_per_byte + wire.latency_seconds;
+        });
+    std::rotate(at, nearest, nearest + 1);
+  }
+  return path;
 }
 
 // Returns the start of restart `index`: first on all devices by speed, then on
@@ -604,23 +742,31 @@ std::vector<WalkStage> Start(const CostTable& table, int index,
 
 }  // namespace
 
-absl::StatusOr<Placement> McmcPlacement(const PlanProblem& problem,
-                                        uint64_t seed) {
-  const CostTable table(problem);
+absl::StatusOr<Placement> BestOfWalks(const CostTable& table, uint64_t seed,
+                                      int64_t steps) {
   SplitMix64 random(MixSeed({seed, 0x7374617274}));
   Walk walk(table, MixSeed({seed, 0x6d636d63}));
-  const int64_t steps =
-      int64_t{kStepsPerSize} * (table.layers() + table.devices()) / kRestarts;
-  for (int restart = 0; restart + 1 < kRestarts; ++restart) {
-    walk.Run(Start(table, restart, random), steps, kFirst);
+  const int64_t hot_steps = steps / 2 / kRestarts;
+  const int stages = table.problem().stages;
+  std::vector<int> path = CheapestPath(table);
+  path.resize(stages > 0 ? stages : std::min(table.layers(), table.devices()));
+  walk.Run(ProportionalStages(table, path), steps / 4, kCold);
+  for (int restart = 0; restart < kRestarts; ++restart) {
+    walk.Run(Start(table, restart, random), hot_steps, kHot);
   }
   if (!walk.found()) walk.CountOnlyExcess();
   for (int restart = 2; !walk.found() && restart < kRestarts; ++restart) {
-    walk.Run(Start(table, restart, random), steps, kFirst);
+    walk.Run(Start(table, restart, random), hot_steps, kHot);
   }
-  // Walk on from the best placement at a lower temperature.
-  if (walk.found()) walk.Run(walk.best(), steps, kFirst / 4);
+  if (walk.found()) walk.Run(walk.best(), steps / 4, kCold);
   return walk.BestPlacement();
+}
+
+absl::StatusOr<Placement> McmcPlacement(const PlanProblem& problem,
+                                        uint64_t seed) {
+  const CostTable table(problem);
+  return BestOfWalks(
+      table, seed, int64_t{kStepsPerSize} * (table.layers() + table.devices()));
 }
 
 }  // namespace paceline

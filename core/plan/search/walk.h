@@ -105,12 +105,13 @@ std::vector<int> QuickestFirst(const CostTable& table);
 std::vector<WalkStage> ProportionalStages(const CostTable& table,
                                           const std::vector<int>& devices);
 
-// Edits the draft of `state` by one random step; half of the steps change
-// `busiest`.  Keeps the number of stages when the problem gives one, and one
+// Edits the draft of `state`, which costs `now`, by one random step.  Half of
+// the steps change the busiest stage; some of those that change devices lay all
+// cuts anew.  Keeps the number of stages when the problem gives one, and one
 // device a stage without replicas.  False: the drawn step does not apply; the
 // draft may be half changed, so the caller must undo it.
-bool ProposeMove(const CostTable& table, int busiest, SplitMix64& random,
-                 WalkState& state);
+bool ProposeMove(const CostTable& table, const WalkCost& now,
+                 SplitMix64& random, WalkState& state);
 
 // --- the walk ---------------------------------------------------------------
 
@@ -147,9 +148,17 @@ class Walk {
   // Weight of excess bytes, relative to the cost.
   double excess_weight_ = 4;
   double energy_ = 0;
-  int busiest_ = 0;
+  WalkCost now_;
   double best_seconds_ = HUGE_VAL;
+  std::vector<int> best_devices_;  // in the order of the chain
   std::vector<WalkStage> best_;
 };
+
+// Walks from several starts: cold along cheap wires, hot from others, and cold
+// again from the best placement; returns the best one.
+//
+// Errors: ResourceExhausted  it met no placement that fits; not a proof
+absl::StatusOr<Placement> BestOfWalks(const CostTable& table, uint64_t seed,
+                                      int64_t steps);
 
 }  // namespace paceline

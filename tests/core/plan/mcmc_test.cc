@@ -44,11 +44,11 @@ TEST(WalkState, CostsAsCostOfAfterEveryMove) {
     SplitMix64 random(seed);
     WalkState state(tables);
     state.Reset(InOrder(tables, MostStages(problem)));
-    state.Evaluate();
+    WalkCost now = state.Evaluate();
     state.Keep();
 
     for (int move = 0; move < 40; ++move) {
-      if (!ProposeMove(tables, 0, random, state)) {
+      if (!ProposeMove(tables, now, random, state)) {
         state.Undo();
         continue;
       }
@@ -57,6 +57,7 @@ TEST(WalkState, CostsAsCostOfAfterEveryMove) {
       ASSERT_FALSE(HasFailure()) << "seed " << seed << " move " << move;
       if (random.Below(2) == 0) {
         state.Keep();
+        now = walked;
       } else {
         state.Undo();
       }

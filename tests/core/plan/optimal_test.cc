@@ -4,6 +4,7 @@
 
 #include "core/plan/search/policies.h"
 #include "core/plan/search/policy.h"
+#include "core/plan/search/walk.h"
 #include "core/plan/stage_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -70,18 +71,18 @@ TEST(Optimal, SaysThatALargePlanIsNotProved) {
   EXPECT_THAT(answer.why, HasSubstr("not proved"));
 }
 
-// The heuristic side alone, against what is optimal.
-TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
+// The walks alone, against what is optimal.
+TEST(BestOfWalks, IsNearTheOptimumOfSmallProblems) {
   std::vector<double> gaps;
   size_t problems = 0;
   for (const PlanProblem& problem : SolvableProblems()) {
     if (!CountsAllMemory(problem)) continue;
     ++problems;
     const CostTable table(problem);
-    const Placement found = SearchPlacement(table, 20000);
-    if (found.empty()) continue;
-    const auto cost = Value(CostOf(problem, found));
-    EXPECT_TRUE(CheckMemory(problem, found, cost).ok());
+    const auto found = BestOfWalks(table, 1, 4000);
+    if (!found.ok()) continue;
+    const auto cost = Value(CostOf(problem, *found));
+    EXPECT_TRUE(CheckMemory(problem, *found, cost).ok());
     gaps.push_back(cost.step_seconds / StepSeconds(problem) - 1);
   }
 
@@ -92,13 +93,13 @@ TEST(SearchPlacement, IsNearTheOptimumOfSmallProblems) {
   EXPECT_LE(gaps[gaps.size() * 9 / 10], 0.05);
 }
 
-TEST(SearchPlacement, MakesAsManyStagesAsAskedWithEachDeviceOnce) {
+TEST(BestOfWalks, MakesAsManyStagesAsAskedWithEachDeviceOnce) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     PlanProblem problem = LargeProblem(40, 12, seed);
     problem.stages = 5;
     const CostTable table(problem);
 
-    const Placement found = SearchPlacement(table, 30000);
+    const Placement found = Value(BestOfWalks(table, 1, 6000));
 
     EXPECT_EQ(found.size(), 5u);
     EXPECT_TRUE(CostOf(problem, found).ok()) << CostOf(problem, found).status();
