@@ -12,7 +12,6 @@
 #include "client/commands/job/job.h"
 #include "client/commands/plan/plan.h"
 #include "client/files/plan_file.h"
-#include "client/files/profile_file.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"

@@ -203,67 +203,6 @@ std::string SetScalar(Message& message, const FieldDescriptor& field,
   }
 }
 
-std::string FirstWord(const std::string& text) {
-  return text.substr(0, text.find(' '));
-}
-
-// Fills a v1::JobSpec and remembers where each value came from.
-// Thread-compatible.
-class SpecReader {
- public:
-  explicit SpecReader(std::string file) : file_(std::move(file)) {}
-
-  void ReadDocument(const YAML::Node& root);  // before the first ReadSet()
-  void ReadSet(const std::string& set);
-  // only_paths: says only which relative paths would not be found.
-  void CheckValues(bool only_paths);
-  // why: joined as absl::StrCat joins.
-  template <typename... Parts>
-  void AddProblem(const std::string& where, const std::string& path,
-                  const Parts&... why) {
-    problems_.push_back(
-        absl::StrCat(where, ": ", path, path.empty() ? "" : ": ", why...));
-  }
-
-  absl::Status status() const {
-    if (problems_.empty()) return absl::OkStatus();
-    return InvalidArgument(absl::StrJoin(problems_, "\n"));
-  }
-  v1::JobSpec& proto() { return proto_; }
-
-  // One line for each key that has no effect in `spec`.
-  std::vector<std::string> Warnings(const JobSpec& spec) const;
-
- private:
-  std::string Where(const YAML::Node& node) const {
-    return set_.empty() ? absl::StrCat(file_, ":", node.Mark().line + 1) : set_;
-  }
-  std::string WhereOf(std::string path) const;
-
-  void ReadMap(const YAML::Node& node, const std::string& prefix,
-               Message& message);
-  void ReadField(const YAML::Node& key, const YAML::Node& value,
-                 const std::string& path, const FieldDescriptor& field,
-                 Message& message);
-  void ReadScalar(const YAML::Node& value, const std::string& path,
-                  const FieldDescriptor& field, Message& message);
-  void ReadMaps(const YAML::Node& list, const std::string& path,
-                const FieldDescriptor& field, Message& message);
-  // The value of a --set; column: where its text begins in the whole.
-  void SetField(const std::string& text, size_t column,
-                const FieldDescriptor& field, Message& message);
-  void SetList(absl::string_view text, size_t column,
-               const FieldDescriptor& field, Message& message);
-  void SetMaps(const std::string& text, size_t column,
-               const FieldDescriptor& field, Message& message);
-
-  const std::string file_;
-  std::string set_;  // "--set ...", from the first one on
-  v1::JobSpec proto_;
-  std::map<std::string, std::string> where_;  // of every value, by its path
-  std::vector<std::string> problems_;
-};
-
 // Returns what a relative path that workers open would mean here; empty where
 // `path` is no key of such a path.
 std::string PathHint(const JobSpec& spec, const std::string& path) {
@@ -282,124 +221,6 @@ std::string PathHint(const JobSpec& spec, const std::string& path) {
               : std::filesystem::current_path(error) / file->second;
   return absl::StrCat("; on this machine that would be ",
                       Printable(here.lexically_normal().string()));
-}
-
-// The place of `path`, of a key of this section, or of the nearest thing above
-// it that was given.
-std::string SpecReader::WhereOf(std::string path) const {
-  const auto below = where_.lower_bound(path + ".");
-  if (!where_.contains(path) && below != where_.end() &&
-      absl::StartsWith(below->first, path + ".")) {
-    return below->second;
-  }
-  for (;;) {
-    const auto found = where_.find(path);
-    if (found != where_.end()) return found->second;
-    const size_t cut = path.find_last_of(".[");
-    if (cut == std::string::npos) return file_;
-    path.resize(cut);
-  }
-}
-
-void SpecReader::ReadDocument(const YAML::Node& root) {
-  if (!root.IsMap()) {
-    AddProblem(Where(root), "",
-               "expected keys such as model, data and train, got ",
-               NodeText(root));
-    return;
-  }
-  ReadMap(root, "", proto_);
-}
-
-void SpecReader::ReadMap(const YAML::Node& node, const std::string& prefix,
-                         Message& message) {
-  const Descriptor& type = *message.GetDescriptor();
-  std::map<std::string, int> lines;
-  for (const auto& entry : node) {
-    const YAML::Node& key = entry.first;
-    if (!key.IsScalar()) {
-      AddProblem(Where(key), std::string(absl::StripSuffix(prefix, ".")),
-                 "expected a key, got ", NodeText(key));
-      continue;
-    }
-    const std::string path = prefix + Printable(key.Scalar());
-    const int line = key.Mark().line + 1;
-    if (const auto [first, is_new] = lines.emplace(key.Scalar(), line);
-        !is_new) {
-      AddProblem(Where(key), path, "duplicate key, first on line ",
-                 first->second);
-      continue;
-    }
-    const FieldDescriptor* field = FindKey(type, key.Scalar());
-    if (field == nullptr) {
-      AddProblem(Where(key), path, UnknownKey(key.Scalar(), type));
-      continue;
-    }
-    where_[path] = Where(key);
-    ReadField(key, entry.second, path, *field, message);
-  }
-}
-
-void SpecReader::ReadField(const YAML::Node& key, const YAML::Node& value,
-                           const std::string& path,
-                           const FieldDescriptor& field, Message& message) {
-  const bool is_message = field.message_type() != nullptr;
-  if (is_message && value.IsNull()) return;  // a section without keys
-  const bool fits = field.is_repeated() ? value.IsSequence()
-                    : is_message        ? value.IsMap()
-                                        : value.IsScalar();
-  if (!fits) {
-    AddProblem(Where(key), path, "expected ", ExpectedType(field), ", got ",
-               NodeText(value));
-    return;
-  }
-  if (is_message && field.is_repeated()) {
-    ReadMaps(value, path, field, message);
-  } else if (is_message) {
-    ReadMap(value, path + ".",
-            *message.GetReflection()->MutableMessage(&message, &field));
-  } else if (field.is_repeated()) {
-    for (const auto& element : value) ReadScalar(element, path, field, message);
-  } else {
-    ReadScalar(value, path, field, message);
-  }
-}
-
-// Each with a path of its own, "faults[0]".
-void SpecReader::ReadMaps(const YAML::Node& list, const std::string& path,
-                          const FieldDescriptor& field, Message& message) {
-  size_t index = 0;
-  for (const auto& element : list) {
-    const std::string here = absl::StrCat(path, "[", index++, "]");
-    if (!element.IsMap()) {
-      AddProblem(Where(element), here, "expected keys (",
-                 absl::StrJoin(FieldNames(*field.message_type()), ", "),
-                 "), got ", NodeText(element));
-      continue;
-    }
-    where_[here] = Where(element);
-    ReadMap(element, here + ".",
-            *message.GetReflection()->AddMessage(&message, &field));
-  }
-}
-
-void SpecReader::ReadScalar(const YAML::Node& value, const std::string& path,
-                            const FieldDescriptor& field, Message& message) {
-  if (!value.IsScalar()) {
-    AddProblem(Where(value), path, "expected ", ExpectedType(field), ", got ",
-               NodeText(value), " in it");
-    return;
-  }
-  // yaml-cpp marks a quoted scalar with the tag "!".
-  const bool quoted = value.Tag() == "!";
-  if (quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
-    AddProblem(Where(value), path, "expected ", ExpectedType(field),
-               ", got the text \"", Excerpt(value.Scalar()),
-               "\": remove the quotes");
-    return;
-  }
-  const std::string why = SetScalar(message, field, value.Scalar());
-  if (!why.empty()) AddProblem(Where(value), path, why);
 }
 
 // Elements of "[1, 2]" or "1,2" as views into it; none of "[]".  Says in *why
@@ -434,122 +255,276 @@ std::vector<absl::string_view> SplitList(absl::string_view text, size_t column,
   return elements;
 }
 
-void SpecReader::SetList(absl::string_view text, size_t column,
-                         const FieldDescriptor& field, Message& message) {
-  std::string why;
-  for (const absl::string_view element : SplitList(text, column, &why)) {
-    if (why.empty()) why = SetScalar(message, field, std::string(element));
-  }
-  if (!why.empty()) AddProblem(set_, "", why);
-}
+// Fills a v1::JobSpec and remembers where each value came from.
+// Thread-compatible.
+class SpecReader {
+ public:
+  explicit SpecReader(std::string file) : file_(std::move(file)) {}
 
-// Such a list takes the place of the file's, as it would be written there.
-void SpecReader::SetMaps(const std::string& text, size_t column,
-                         const FieldDescriptor& field, Message& message) {
-  const std::string& path = field.name();
-  std::erase_if(where_, [&](const auto& given) {
-    return absl::StartsWith(given.first, path + "[");
-  });
-  try {
-    const YAML::Node node = YAML::Load(text);
-    if (node.IsSequence()) {
-      ReadMaps(node, path, field, message);
-    } else {
-      AddProblem(set_, "", "expected ", ExpectedType(field), ", got ",
-                 NodeText(node));
+  // Before the first ReadSet().
+  void ReadDocument(const YAML::Node& root) {
+    if (!root.IsMap()) {
+      return AddProblem(Where(root), "",
+                        "expected keys such as model, data and train, got ",
+                        NodeText(root));
     }
-  } catch (const YAML::Exception& error) {
-    AddProblem(set_, "", "is not YAML at column ", column + error.mark.column,
-               ": ", error.msg);
+    ReadMap(root, "", proto_);
   }
-}
 
-void SpecReader::SetField(const std::string& text, size_t column,
-                          const FieldDescriptor& field, Message& message) {
-  if (field.is_repeated()) {
-    message.GetReflection()->ClearField(&message, &field);
-    if (field.message_type() != nullptr) {
-      SetMaps(text, column, field, message);
-    } else {
-      SetList(text, column, field, message);
+  void ReadSet(const std::string& set) {
+    set_ = absl::StrCat("--set ", Excerpt(set));
+    const size_t equals = set.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return AddProblem(set_, "", "expected KEY=VALUE, as in train.steps=60");
     }
-    return;
+    const std::string path = set.substr(0, equals);
+    Message* message = &proto_;
+    const std::vector<std::string> keys = absl::StrSplit(path, '.');
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const Descriptor& type = *message->GetDescriptor();
+      const FieldDescriptor* const field = FindKey(type, keys[i]);
+      const std::string here =
+          absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
+      if (field == nullptr) {
+        return AddProblem(set_, Printable(here), UnknownKey(keys[i], type));
+      }
+      const Descriptor* const below = field->message_type();
+      const bool is_last = i + 1 == keys.size();
+      if (is_last && below != nullptr && !field->is_repeated()) {
+        AddProblem(set_, "", "name one value, as in ", here, ".",
+                   below->field(0)->name(), "=VALUE");
+      } else if (is_last) {
+        where_[path] = set_;
+        SetField(set.substr(equals + 1), equals + 2, *field, *message);
+      } else if (below == nullptr) {
+        return AddProblem(set_, "", here, " has no keys below it");
+      } else if (field->is_repeated()) {
+        return AddProblem(set_, "", here, " is a list: set all of it, as in ",
+                          here, "=[{", below->field(0)->name(), ": VALUE}]");
+      } else {
+        message = message->GetReflection()->MutableMessage(message, field);
+      }
+    }
   }
-  const std::string why = SetScalar(message, field, text);
-  if (!why.empty()) AddProblem(set_, "", why);
-}
 
-void SpecReader::ReadSet(const std::string& set) {
-  set_ = absl::StrCat("--set ", Excerpt(set));
-  const size_t equals = set.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    AddProblem(set_, "", "expected KEY=VALUE, as in train.steps=60");
-    return;
+  // why: joined as absl::StrCat joins.
+  template <typename... Parts>
+  void AddProblem(const std::string& where, const std::string& path,
+                  const Parts&... why) {
+    problems_.push_back(
+        absl::StrCat(where, ": ", path, path.empty() ? "" : ": ", why...));
   }
-  const std::string path = set.substr(0, equals);
-  Message* message = &proto_;
-  const std::vector<std::string> keys = absl::StrSplit(path, '.');
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const Descriptor& type = *message->GetDescriptor();
-    const FieldDescriptor* const field = FindKey(type, keys[i]);
-    const std::string here =
-        absl::StrJoin(keys.begin(), keys.begin() + i + 1, ".");
-    if (field == nullptr) {
-      AddProblem(set_, Printable(here), UnknownKey(keys[i], type));
+
+  absl::Status status() const {
+    if (problems_.empty()) return absl::OkStatus();
+    return InvalidArgument(absl::StrJoin(problems_, "\n"));
+  }
+  v1::JobSpec& proto() { return proto_; }
+
+  // The job, changed by `sets`.
+  //   only_paths  says only which relative paths would not be found
+  absl::StatusOr<ParsedJob> Finish(const std::vector<std::string>& sets,
+                                   bool only_paths = false) {
+    for (const std::string& set : sets) ReadSet(set);
+    // Values are judged only once all of them could be read.
+    PACELINE_RETURN_IF_ERROR(status());
+    CheckValues(only_paths);
+    PACELINE_RETURN_IF_ERROR(status());
+    const JobSpec spec = FromProto(proto_);
+    return ParsedJob{spec, Warnings(spec)};
+  }
+
+ private:
+  void CheckValues(bool only_paths) {
+    const JobSpec spec = FromProto(proto_);
+    for (const SpecProblem& problem : CheckJobSpec(spec)) {
+      const std::string hint = PathHint(spec, problem.path);
+      if (only_paths && hint.empty()) continue;
+      // A model's problem may be that of another key, which its words begin
+      // with.
+      const auto named =
+          where_.find(problem.why.substr(0, problem.why.find(' ')));
+      AddProblem(named == where_.end() ? WhereOf(problem.path) : named->second,
+                 problem.path, problem.why, hint);
+    }
+  }
+
+  // One line for each key that has no effect in `spec`.
+  std::vector<std::string> Warnings(const JobSpec& spec) const {
+    std::vector<GivenKey> given;
+    for (const auto& [path, where] : where_) {
+      given.push_back({path, absl::StartsWith(where, "--set ")});
+    }
+    std::vector<std::string> warnings;
+    for (const UnusedKey& key : UnusedKeys(spec, given)) {
+      warnings.push_back(absl::StrCat(where_.at(key.path), ": ", key.path,
+                                      " has no effect: ", key.why));
+    }
+    return warnings;
+  }
+
+  std::string Where(const YAML::Node& node) const {
+    return set_.empty() ? absl::StrCat(file_, ":", node.Mark().line + 1) : set_;
+  }
+  // The place of `path`, of a key of this section, or of the nearest thing
+  // above it that was given.
+  std::string WhereOf(std::string path) const {
+    const auto below = where_.lower_bound(path + ".");
+    if (!where_.contains(path) && below != where_.end() &&
+        absl::StartsWith(below->first, path + ".")) {
+      return below->second;
+    }
+    for (;;) {
+      const auto found = where_.find(path);
+      if (found != where_.end()) return found->second;
+      const size_t cut = path.find_last_of(".[");
+      if (cut == std::string::npos) return file_;
+      path.resize(cut);
+    }
+  }
+
+  void ReadMap(const YAML::Node& node, const std::string& prefix,
+               Message& message) {
+    const Descriptor& type = *message.GetDescriptor();
+    std::map<std::string, int> lines;
+    for (const auto& entry : node) {
+      const YAML::Node& key = entry.first;
+      if (!key.IsScalar()) {
+        AddProblem(Where(key), std::string(absl::StripSuffix(prefix, ".")),
+                   "expected a key, got ", NodeText(key));
+        continue;
+      }
+      const std::string path = prefix + Printable(key.Scalar());
+      const int line = key.Mark().line + 1;
+      if (const auto [first, is_new] = lines.emplace(key.Scalar(), line);
+          !is_new) {
+        AddProblem(Where(key), path, "duplicate key, first on line ",
+                   first->second);
+        continue;
+      }
+      const FieldDescriptor* field = FindKey(type, key.Scalar());
+      if (field == nullptr) {
+        AddProblem(Where(key), path, UnknownKey(key.Scalar(), type));
+        continue;
+      }
+      where_[path] = Where(key);
+      ReadField(key, entry.second, path, *field, message);
+    }
+  }
+
+  void ReadField(const YAML::Node& key, const YAML::Node& value,
+                 const std::string& path, const FieldDescriptor& field,
+                 Message& message) {
+    const bool is_message = field.message_type() != nullptr;
+    if (is_message && value.IsNull()) return;  // a section without keys
+    const bool fits = field.is_repeated() ? value.IsSequence()
+                      : is_message        ? value.IsMap()
+                                          : value.IsScalar();
+    if (!fits) {
+      return AddProblem(Where(key), path, "expected ", ExpectedType(field),
+                        ", got ", NodeText(value));
+    }
+    if (is_message && field.is_repeated()) {
+      ReadMaps(value, path, field, message);
+    } else if (is_message) {
+      ReadMap(value, path + ".",
+              *message.GetReflection()->MutableMessage(&message, &field));
+    } else if (field.is_repeated()) {
+      for (const auto& element : value) {
+        ReadScalar(element, path, field, message);
+      }
+    } else {
+      ReadScalar(value, path, field, message);
+    }
+  }
+
+  void ReadScalar(const YAML::Node& value, const std::string& path,
+                  const FieldDescriptor& field, Message& message) {
+    if (!value.IsScalar()) {
+      return AddProblem(Where(value), path, "expected ", ExpectedType(field),
+                        ", got ", NodeText(value), " in it");
+    }
+    // yaml-cpp marks a quoted scalar with the tag "!".
+    const bool quoted = value.Tag() == "!";
+    if (quoted && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+      return AddProblem(Where(value), path, "expected ", ExpectedType(field),
+                        ", got the text \"", Excerpt(value.Scalar()),
+                        "\": remove the quotes");
+    }
+    const std::string why = SetScalar(message, field, value.Scalar());
+    if (!why.empty()) AddProblem(Where(value), path, why);
+  }
+
+  // Each with a path of its own, "faults[0]".
+  void ReadMaps(const YAML::Node& list, const std::string& path,
+                const FieldDescriptor& field, Message& message) {
+    size_t index = 0;
+    for (const auto& element : list) {
+      const std::string here = absl::StrCat(path, "[", index++, "]");
+      if (!element.IsMap()) {
+        AddProblem(Where(element), here, "expected keys (",
+                   absl::StrJoin(FieldNames(*field.message_type()), ", "),
+                   "), got ", NodeText(element));
+        continue;
+      }
+      where_[here] = Where(element);
+      ReadMap(element, here + ".",
+              *message.GetReflection()->AddMessage(&message, &field));
+    }
+  }
+
+  // The value of a --set; column: where its text begins in the whole.
+  void SetField(const std::string& text, size_t column,
+                const FieldDescriptor& field, Message& message) {
+    if (field.is_repeated()) {
+      message.GetReflection()->ClearField(&message, &field);
+      if (field.message_type() != nullptr) {
+        SetMaps(text, column, field, message);
+      } else {
+        SetList(text, column, field, message);
+      }
       return;
     }
-    const Descriptor* const below = field->message_type();
-    const bool is_last = i + 1 == keys.size();
-    if (is_last && below != nullptr && !field->is_repeated()) {
-      AddProblem(set_, "", "name one value, as in ", here, ".",
-                 below->field(0)->name(), "=VALUE");
-    } else if (is_last) {
-      where_[path] = set_;
-      SetField(set.substr(equals + 1), equals + 2, *field, *message);
-    } else if (below == nullptr) {
-      AddProblem(set_, "", here, " has no keys below it");
-      return;
-    } else if (field->is_repeated()) {
-      AddProblem(set_, "", here, " is a list: set all of it, as in ", here,
-                 "=[{", below->field(0)->name(), ": VALUE}]");
-      return;
-    } else {
-      message = message->GetReflection()->MutableMessage(message, field);
+    const std::string why = SetScalar(message, field, text);
+    if (!why.empty()) AddProblem(set_, "", why);
+  }
+
+  void SetList(absl::string_view text, size_t column,
+               const FieldDescriptor& field, Message& message) {
+    std::string why;
+    for (const absl::string_view element : SplitList(text, column, &why)) {
+      if (why.empty()) why = SetScalar(message, field, std::string(element));
+    }
+    if (!why.empty()) AddProblem(set_, "", why);
+  }
+
+  // Such a list takes the place of the file's, as it would be written there.
+  void SetMaps(const std::string& text, size_t column,
+               const FieldDescriptor& field, Message& message) {
+    const std::string& path = field.name();
+    std::erase_if(where_, [&](const auto& given) {
+      return absl::StartsWith(given.first, path + "[");
+    });
+    try {
+      const YAML::Node node = YAML::Load(text);
+      if (node.IsSequence()) {
+        ReadMaps(node, path, field, message);
+      } else {
+        AddProblem(set_, "", "expected ", ExpectedType(field), ", got ",
+                   NodeText(node));
+      }
+    } catch (const YAML::Exception& error) {
+      AddProblem(set_, "", "is not YAML at column ", column + error.mark.column,
+                 ": ", error.msg);
     }
   }
-}
 
-std::vector<std::string> SpecReader::Warnings(const JobSpec& spec) const {
-  std::vector<GivenKey> given;
-  for (const auto& [path, where] : where_) {
-    given.push_back({path, absl::StartsWith(where, "--set ")});
-  }
-  std::vector<std::string> warnings;
-  for (const UnusedKey& key : UnusedKeys(spec, given)) {
-    warnings.push_back(absl::StrCat(where_.at(key.path), ": ", key.path,
-                                    " has no effect: ", key.why));
-  }
-  return warnings;
-}
-
-void SpecReader::CheckValues(bool only_paths) {
-  const JobSpec spec = FromProto(proto_);
-  for (const SpecProblem& problem : CheckJobSpec(spec)) {
-    const std::string hint = PathHint(spec, problem.path);
-    if (only_paths && hint.empty()) continue;
-    // A model's problem may be that of another key, which its words begin with.
-    const auto named = where_.find(FirstWord(problem.why));
-    AddProblem(named == where_.end() ? WhereOf(problem.path) : named->second,
-               problem.path, problem.why, hint);
-  }
-}
-
-ParsedJob Finished(SpecReader& reader) {
-  ParsedJob job;
-  job.spec = FromProto(reader.proto());
-  job.warnings = reader.Warnings(job.spec);
-  return job;
-}
+  const std::string file_;
+  std::string set_;  // "--set ...", from the first one on
+  v1::JobSpec proto_;
+  std::map<std::string, std::string> where_;  // of every value, by its path
+  std::vector<std::string> problems_;
+};
 
 }  // namespace
 
@@ -585,24 +560,16 @@ absl::StatusOr<ParsedJob> ParseJobFile(const JobFile& file) {
       file.name, file.text, "a job file",
       "names at least model.name and data.name", [&](const YAML::Node& root) {
         reader.ReadDocument(file.below.empty() ? root : root[file.below]);
+        return absl::OkStatus();
       }));
-  for (const std::string& set : file.sets) reader.ReadSet(set);
-  // Values are judged only once all of them could be read.
-  PACELINE_RETURN_IF_ERROR(reader.status());
-  reader.CheckValues(/*only_paths=*/false);
-  PACELINE_RETURN_IF_ERROR(reader.status());
-  return Finished(reader);
+  return reader.Finish(file.sets);
 }
 
 absl::StatusOr<ParsedJob> ChangeJob(const JobSpec& spec,
                                     const std::vector<std::string>& sets) {
   SpecReader reader("the job");
   reader.proto() = ToProto(spec);
-  for (const std::string& set : sets) reader.ReadSet(set);
-  PACELINE_RETURN_IF_ERROR(reader.status());
-  reader.CheckValues(/*only_paths=*/false);
-  PACELINE_RETURN_IF_ERROR(reader.status());
-  return Finished(reader);
+  return reader.Finish(sets);
 }
 
 absl::Status CheckSet(const std::string& set) {
@@ -615,11 +582,7 @@ absl::StatusOr<ParsedJob> ParseModelSettings(
     const std::string& model_name, const std::vector<std::string>& sets) {
   SpecReader reader("model");
   reader.proto().mutable_model()->set_name(model_name);
-  for (const std::string& set : sets) reader.ReadSet(set);
-  PACELINE_RETURN_IF_ERROR(reader.status());
-  reader.CheckValues(/*only_paths=*/true);
-  PACELINE_RETURN_IF_ERROR(reader.status());
-  return Finished(reader);
+  return reader.Finish(sets, /*only_paths=*/true);
 }
 
 }  // namespace paceline

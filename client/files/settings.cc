@@ -8,24 +8,34 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/files/whole_file.h"
+#include "client/files/yaml.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/cluster/worker_name.h"
 #include "core/job/spec/job_spec.h"
 #include "core/os/files.h"
 #include "core/os/host_port.h"
-#include "yaml-cpp/yaml.h"
 
 namespace paceline {
 
 namespace {
+
+// The settings: keys of a file, variables of the environment.
+struct SettingKey {
+  const char* name;
+  const char* variable;
+  std::optional<std::string> SettingsSource::*value;
+};
+constexpr SettingKey kKeys[] = {
+    {"coordinator", "PACELINE_COORDINATOR", &SettingsSource::coordinator},
+    {"output", "PACELINE_OUTPUT", &SettingsSource::output},
+    {"secret-file", "PACELINE_SECRET_FILE", &SettingsSource::secret_file}};
 
 // Nothing for a variable that is empty or not set.
 std::optional<std::string> Given(const char* name) {
@@ -48,6 +58,13 @@ std::string UserFolder() {
 }
 
 std::string CurrentContextFile() { return UserFolder() + "/context"; }
+
+// Errors: InvalidArgument  no name is like this one
+absl::StatusOr<std::string> ContextFile(const std::string& name) {
+  const std::string why = WhyNoWorkerName(name, "context");
+  if (!why.empty()) return InvalidArgument(why);
+  return absl::StrCat(UserFolder(), "/contexts/", name, ".yaml");
+}
 
 // With its folder.
 absl::Status WriteUserFile(const std::string& path, const std::string& text) {
@@ -130,12 +147,6 @@ absl::StatusOr<Settings> GatherSettings(
   return ResolveSettings(sources);
 }
 
-absl::StatusOr<std::string> ContextFile(const std::string& name) {
-  const std::string why = WhyNoWorkerName(name, "context");
-  if (!why.empty()) return InvalidArgument(why);
-  return absl::StrCat(UserFolder(), "/contexts/", name, ".yaml");
-}
-
 std::vector<std::string> ContextNames() {
   std::vector<std::string> names;
   std::error_code error;  // no such folder: no contexts
@@ -184,10 +195,10 @@ absl::Status DeleteContext(const std::string& name) {
 }
 
 SettingsSource EnvironmentSettings() {
-  return {.where = "environment",
-          .coordinator = Given("PACELINE_COORDINATOR"),
-          .output = Given("PACELINE_OUTPUT"),
-          .secret_file = Given("PACELINE_SECRET_FILE")};
+  SettingsSource source;
+  source.where = "environment";
+  for (const SettingKey& key : kKeys) source.*key.value = Given(key.variable);
+  return source;
 }
 
 std::vector<std::string> SettingsFiles() {
@@ -250,19 +261,19 @@ absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
                        const YAML::Node& value, SettingsSource& source) {
   if (!key.IsScalar()) return Wrong(path, key, "expected a key");
   const std::string name = Printable(key.Scalar());
-  const std::map<std::string, std::optional<std::string>*> targets = {
-      {"coordinator", &source.coordinator},
-      {"output", &source.output},
-      {"secret-file", &source.secret_file}};
-  const auto found = targets.find(name);
-  if (found == targets.end()) {
-    const std::string close =
-        DidYouMean(name, {"coordinator", "output", "secret-file"});
-    return Wrong(path, key, name, ": unknown key; ",
-                 close.empty() ? "known here: coordinator, output, secret-file"
-                               : absl::StrCat("did you mean '", close, "'?"));
+  std::vector<std::string> names;
+  std::optional<std::string>* target = nullptr;
+  for (const SettingKey& known : kKeys) {
+    names.emplace_back(known.name);
+    if (name == known.name) target = &(source.*known.value);
   }
-  std::optional<std::string>* const target = found->second;
+  if (target == nullptr) {
+    const std::string close = DidYouMean(name, names);
+    return Wrong(path, key, name, ": unknown key; ",
+                 close.empty()
+                     ? absl::StrCat("known here: ", absl::StrJoin(names, ", "))
+                     : absl::StrCat("did you mean '", close, "'?"));
+  }
   if (target->has_value()) return Wrong(path, key, name, ": duplicate key");
   if (!value.IsScalar()) return Wrong(path, key, name, ": expected text");
   *target = value.Scalar();
@@ -289,15 +300,10 @@ absl::StatusOr<SettingsSource> ParseSettingsFile(const std::string& path,
                                                  const std::string& text) {
   SettingsSource source;
   source.where = path;
-  try {
-    PACELINE_RETURN_IF_ERROR(ReadRoot(path, YAML::Load(text), source));
-    return source;
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument(path, ":", error.mark.line + 1,
-                           ": is not YAML: ", error.msg);
-  } catch (const std::exception& error) {
-    return InvalidArgument(path, ": cannot be read as YAML: ", error.what());
-  }
+  PACELINE_RETURN_IF_ERROR(ReadYaml(
+      path, text, "a file of settings", /*needs=*/"",
+      [&](const YAML::Node& root) { return ReadRoot(path, root, source); }));
+  return source;
 }
 
 absl::StatusOr<std::optional<SettingsSource>> ReadSettingsFile(

@@ -64,12 +64,11 @@ std::string UserName();
 // A context is a mesh's settings under a name: a file in the folder `contexts`
 // beside the user's own file of settings.
 
-// Errors: InvalidArgument  no name is like this one
-absl::StatusOr<std::string> ContextFile(const std::string& name);
 // Sorted.
 std::vector<std::string> ContextNames();
 // Errors: NotFound  there is none of this name; lists those there are
-//         and those of ContextFile() and ReadSettingsFile()
+//         InvalidArgument  no name is like this one
+//         and those of ReadSettingsFile()
 absl::StatusOr<SettingsSource> ReadContext(const std::string& name);
 // The one that holds where nothing else names one; empty: none does.
 std::string CurrentContext();
@@ -77,12 +76,13 @@ std::string CurrentContext();
 // Errors: those of ReadContext(), MakeFolders() and WriteWholeFile()
 absl::Status UseContext(const std::string& name);
 // Makes one, or writes it anew.
-// Errors: those of CheckCoordinator(), ContextFile(), MakeFolders() and
-//         WriteWholeFile()
+// Errors: InvalidArgument  no name is like this one
+//         and those of CheckCoordinator(), MakeFolders() and WriteWholeFile()
 absl::Status SetContext(const std::string& name,
                         const std::string& coordinator);
 // Errors: NotFound  there is none
-//         and those of ContextFile(), UseContext() and FileError()
+//         InvalidArgument  no name is like this one
+//         and those of UseContext() and FileError()
 absl::Status DeleteContext(const std::string& name);
 
 // Writes the coordinator to the file of settings where that names none yet.

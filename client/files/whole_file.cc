@@ -23,19 +23,6 @@ absl::Status CannotRead(const std::string& path, absl::string_view why) {
   return InvalidArgument("cannot read ", path, ": ", why);
 }
 
-// Zero, or what went wrong.
-int WriteAll(int file, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(written);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return fsync(file) == 0 ? 0 : errno;
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
@@ -103,12 +90,16 @@ absl::Status CheckWritable(const std::string& path) {
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
   std::string part;
   PACELINE_ASSIGN_OR_RETURN(const int file, OpenPart(path, part));
-  int error = WriteAll(file, text);
-  if (close(file) != 0 && error == 0) error = errno;
-  if (error == 0 && rename(part.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return absl::OkStatus();
+  absl::Status written = WriteAt(file, path, 0, text);
+  const auto check = [&](bool done) {
+    if (!done) written.Update(FileError("write", path, errno));
+  };
+  check(fsync(file) == 0);
+  check(close(file) == 0);
+  if (written.ok()) check(rename(part.c_str(), path.c_str()) == 0);
+  if (written.ok()) return written;
   unlink(part.c_str());
-  return FailedPrecondition("cannot write ", path, ": ", std::strerror(error));
+  return FailedPrecondition(written.message());
 }
 
 void GuardStandardStreams() {

@@ -63,19 +63,18 @@ int LineOfSecondDocument(const std::string& text) {
 
 absl::Status ReadYaml(const std::string& name, const std::string& text,
                       const std::string& kind, const std::string& needs,
-                      absl::FunctionRef<void(const YAML::Node&)> read) {
+                      absl::FunctionRef<absl::Status(const YAML::Node&)> read) {
   try {
     const int second = LineOfSecondDocument(text);
     const YAML::Node document = YAML::Load(text);
-    if (document.IsNull()) {
+    if (document.IsNull() && !needs.empty()) {
       return InvalidArgument(name, ": is empty; ", kind, " ", needs);
     }
     if (second > 0) {
       return InvalidArgument(name, ":", second, ": a second document; ", kind,
                              " has one");
     }
-    read(document);
-    return absl::OkStatus();
+    return read(document);
   } catch (const YAML::Exception& error) {
     if (const int line = LineOfTab(text); line > 0) {
       return InvalidArgument(name, ":", line,

@@ -14,11 +14,13 @@ namespace paceline {
 // leaves this function, not even out of `read`.
 //   name  of the file, for errors
 //   kind  "a job file"
-//   needs  what the least such file holds: "names at least model.name"
+//   needs  what the least such file holds: "names at least model.name"; empty:
+//          the file may be empty
 // Errors: InvalidArgument  no YAML, empty, or with a second document
+//         and those of `read`
 absl::Status ReadYaml(const std::string& name, const std::string& text,
                       const std::string& kind, const std::string& needs,
-                      absl::FunctionRef<void(const YAML::Node&)> read);
+                      absl::FunctionRef<absl::Status(const YAML::Node&)> read);
 
 // Names what stands where something else is expected: "a list", "'text'".
 std::string NodeText(const YAML::Node& node);

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -36,8 +36,8 @@ struct Part {
 // "6 busy, 1 lost".
 std::string CountText(const std::map<std::string, int64_t>& counts) {
   if (counts.empty()) return "none";
-  return absl::StrJoin(counts, ", ", [](std::string* out, const auto& count) {
-    absl::StrAppend(out, count.second, " ", count.first);
+  return Joined(counts, ", ", [](const auto& count) {
+    return absl::StrCat(count.second, " ", count.first);
   });
 }
 
@@ -120,10 +120,7 @@ std::string PlaceText(const v1::Job& job, const v1::JobWorker& part) {
                         : job.server() == part.id() ? " serves"
                                                     : "");
   }
-  return absl::StrJoin(part.stages(), ",",
-                       [](std::string* out, const auto& stage) {
-                         absl::StrAppend(out, stage.stage());
-                       });
+  return StageNumbers(part);
 }
 
 // The time of a micro-batch on the worker's first stage.

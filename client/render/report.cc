@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -42,6 +43,12 @@ std::optional<double> TestAccuracy(const v1::Job& job) {
   return job.evaluations().rbegin()->accuracy();
 }
 
+// The value; empty where it is not known.
+template <typename T>
+std::string TextIf(bool known, const T& value) {
+  return known ? absl::StrCat(value) : "";
+}
+
 // Micro-batches that were computed in this attempt for entry `i` of the drift;
 // 0: none yet.
 int64_t MicroBatchesOf(const v1::Job& job, int i) {
@@ -68,17 +75,13 @@ Document MemberDocument(const v1::JobMember& member) {
   return document;
 }
 
-int64_t SentBytesOf(const v1::RunState& run) {
-  int64_t bytes = 0;
-  for (const v1::SentBytes& sent : run.sent()) bytes += sent.bytes();
-  return bytes;
-}
-
 Document WorkerDocument(const v1::JobWorker& worker) {
   const auto placement = [](const v1::StagePlacement& stage) {
     return FieldsDocument(stage, "stage first_layer last_layer share");
   };
   const v1::RunState& run = worker.run();
+  int64_t sent_bytes = 0;
+  for (const v1::SentBytes& sent : run.sent()) sent_bytes += sent.bytes();
   Document document = FieldsDocument(worker, "id name predicted_memory_bytes?");
   document.update(FieldsDocument(
       run, "flow peak_memory_bytes? update_bytes? energy_joules?"));
@@ -87,7 +90,7 @@ Document WorkerDocument(const v1::JobWorker& worker) {
                          [](const auto& stage) { return stage.stage(); })},
        {"placements", ListOf(worker.stages(), placement)},
        {"seconds", MessageDocument(run.seconds())},
-       {"sent_bytes", OrNull(SentBytesOf(run))},
+       {"sent_bytes", OrNull(sent_bytes)},
        {"member",
         worker.has_member() ? MemberDocument(worker.member()) : Document()}});
   return document;
@@ -118,10 +121,9 @@ std::string ResumedText(const v1::Job& job) {
 }
 
 std::string CheckpointsText(const v1::Job& job) {
-  return absl::StrJoin(job.checkpoints(), ", ",
-                       [](std::string* out, const v1::Checkpoint& each) {
-                         absl::StrAppend(out, "step ", each.cut().step());
-                       });
+  return Joined(job.checkpoints(), ", ", [](const v1::Checkpoint& each) {
+    return absl::StrCat("step ", each.cut().step());
+  });
 }
 
 Document DriftDocument(const v1::Job& job) {
@@ -150,19 +152,11 @@ std::string LatencyText(const v1::Job& job) {
                          1e3 * flow->latency_p99());
 }
 
-std::string Stages(const v1::JobWorker& worker) {
-  return absl::StrJoin(worker.stages(), ",",
-                       [](std::string* out, const auto& stage) {
-                         absl::StrAppend(out, stage.stage());
-                       });
-}
-
 // "0-3": from the first layer to the last one, as plans have it.
 std::string Layers(const v1::JobWorker& worker) {
-  return absl::StrJoin(
-      worker.stages(), ",", [](std::string* out, const auto& stage) {
-        absl::StrAppend(out, stage.first_layer(), "-", stage.last_layer() - 1);
-      });
+  return Joined(worker.stages(), ",", [](const v1::StagePlacement& stage) {
+    return absl::StrCat(stage.first_layer(), "-", stage.last_layer() - 1);
+  });
 }
 
 std::string Steps(const v1::Job& job) {
@@ -193,20 +187,13 @@ std::string Elapsed(const v1::Job& job) {
 }
 
 std::string Rate(const v1::Job& job) {
-  return job.samples_per_second() > 0 ? HumanRate(job.samples_per_second())
-                                      : "";
+  const double rate = job.samples_per_second();
+  return rate > 0 ? HumanRate(rate) : "";
 }
 
 std::string PipelineText(const v1::Job& job, JobSpec spec) {
   if (job.shards() > 0) spec.aggregation.shards = job.shards();
   return absl::StrCat(StagesText(StageCount(job)), ", ", ScheduleText(spec));
-}
-
-std::string WorkerNames(const v1::Job& job) {
-  return absl::StrJoin(job.workers(), ",",
-                       [](std::string* out, const v1::JobWorker& worker) {
-                         absl::StrAppend(out, worker.name());
-                       });
 }
 
 std::string RenderSplit(const v1::Job& job) {
@@ -216,7 +203,7 @@ std::string RenderSplit(const v1::Job& job) {
   Table table(std::move(titles));
   for (const v1::JobWorker& worker : job.workers()) {
     const double wall = worker.run().seconds().wall();
-    std::vector<std::string> row = {worker.name(), Stages(worker),
+    std::vector<std::string> row = {worker.name(), StageNumbers(worker),
                                     Layers(worker),
                                     absl::StrFormat("%.1f", wall)};
     for (const SplitPart& part : kSplitParts) {
@@ -229,18 +216,15 @@ std::string RenderSplit(const v1::Job& job) {
   return table.Render();
 }
 
-// Predicted and measured milliseconds and their ratio; "-" for what is not
+// Adds a predicted value, the measured one and their ratio; "-" for what is not
 // known.
-std::vector<std::string> DriftCells(double predicted_seconds,
-                                    double measured_seconds) {
-  const auto milliseconds = [](double seconds) {
-    return seconds > 0 ? absl::StrFormat("%.3f", seconds * 1e3)
-                       : std::string("-");
-  };
-  const bool both = predicted_seconds > 0 && measured_seconds > 0;
-  return {milliseconds(predicted_seconds), milliseconds(measured_seconds),
-          both ? absl::StrFormat("%.2f", measured_seconds / predicted_seconds)
-               : "-"};
+template <typename Text>
+void AddCompared(const std::string& what, double predicted, double measured,
+                 const Text& text, Table& table) {
+  const bool both = predicted > 0 && measured > 0;
+  table.AddRow(what, predicted > 0 ? text(predicted) : "-",
+               measured > 0 ? text(measured) : "-",
+               both ? absl::StrFormat("%.2f", measured / predicted) : "-");
 }
 
 std::string WorkerName(const v1::Job& job, int64_t id) {
@@ -259,10 +243,12 @@ std::string RenderDrift(const v1::Job& job) {
     return "";
   }
   Table table({"time of", ">predicted ms", ">measured ms", ">ratio"});
-  const auto add = [&](std::string what, double predicted, double measured) {
-    std::vector<std::string> row = DriftCells(predicted, measured);
-    row.insert(row.begin(), std::move(what));
-    table.AddRow(std::move(row));
+  const auto add = [&](const std::string& what, double predicted,
+                       double measured) {
+    const auto milliseconds = [](double seconds) {
+      return absl::StrFormat("%.3f", seconds * 1e3);
+    };
+    AddCompared(what, predicted, measured, milliseconds, table);
   };
   std::map<int, int> replicas;
   for (const v1::StageDrift& stage : job.drift()) ++replicas[stage.stage()];
@@ -293,13 +279,7 @@ std::string RenderDrift(const v1::Job& job) {
 // A line for each worker of a stage that has several; empty where none has.
 std::string RenderReplicas(const v1::Job& job, const JobSpec& spec) {
   if (IsDataParallel(spec)) return "";
-  Placements placed;
-  for (const v1::JobWorker& worker : job.workers()) {
-    placed.Add(worker.stages().begin(), worker.stages().end());
-  }
-  std::stable_sort(
-      placed.begin(), placed.end(),
-      [](const auto& a, const auto& b) { return a.stage() < b.stage(); });
+  const Placements placed = StagesInOrder(job);
   Table table({">replica of stage", "worker", ">share", ">micro-batches"});
   bool several = false;
   for (int i = 0; i < placed.size(); ++i) {
@@ -322,18 +302,12 @@ std::string RenderReplicas(const v1::Job& job, const JobSpec& spec) {
 // A line a worker; empty where nothing was predicted or measured.
 std::string RenderMemory(const v1::Job& job) {
   Table table({"memory of", ">predicted", ">peak", ">ratio"});
-  const auto bytes = [](double count) {
-    return count > 0 ? HumanBytes(count) : std::string("-");
-  };
   bool known = false;
   for (const v1::JobWorker& worker : job.workers()) {
     const auto predicted = static_cast<double>(worker.predicted_memory_bytes());
     const auto peak = static_cast<double>(worker.run().peak_memory_bytes());
     known = known || predicted > 0 || peak > 0;
-    table.AddRow({worker.name(), bytes(predicted), bytes(peak),
-                  predicted > 0 && peak > 0
-                      ? absl::StrFormat("%.2f", peak / predicted)
-                      : "-"});
+    AddCompared(worker.name(), predicted, peak, HumanBytes, table);
   }
   return known ? table.Render() : "";
 }
@@ -425,6 +399,17 @@ std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job) {
   return sum;
 }
 
+Placements StagesInOrder(const v1::Job& job) {
+  Placements stages;
+  for (const v1::JobWorker& worker : job.workers()) {
+    stages.Add(worker.stages().begin(), worker.stages().end());
+  }
+  absl::c_stable_sort(stages, [](const auto& a, const auto& b) {
+    return a.stage() < b.stage();
+  });
+  return stages;
+}
+
 double ShareOf(const Placements& stages, int i) {
   double sum = 0;
   for (const v1::StagePlacement& stage : stages) {
@@ -462,6 +447,10 @@ std::vector<int32_t> SkippedBlocks(const v1::Job& job) {
     if (fault.kind() == kSkipStage) blocks.push_back(fault.block());
   }
   return blocks;
+}
+
+std::string StageNumbers(const v1::JobWorker& worker) {
+  return Joined(worker.stages(), ",", &v1::StagePlacement::stage);
 }
 
 std::string ShardsText(int32_t shards, const std::string& why) {
@@ -549,7 +538,7 @@ std::string RenderJobs(const v1::ListJobsResponse& jobs, bool wide) {
     table.AddRow({absl::StrCat(job.id()), spec.name, spec.kind,
                   JobStateName(job.state()), Done(job), Accuracy(job),
                   spec.model.name, spec.data.name, PipelineText(job, spec),
-                  WorkerNames(job), Rate(job),
+                  Joined(job.workers(), ",", &v1::JobWorker::name), Rate(job),
                   HumanTime(job.submitted_unix_ms()), Elapsed(job),
                   wide ? job.why() : FirstClause(job.why())});
   }
@@ -590,9 +579,7 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {"data", spec.data.name},
       {"pipeline", PipelineText(job, spec)},
       {IsInference(job) ? "micro-batches" : "step", Steps(job)},
-      {"skipped steps", job.skipped_steps() > 0
-                            ? absl::StrCat(job.skipped_steps())
-                            : std::string()},
+      {"skipped steps", TextIf(job.skipped_steps() > 0, job.skipped_steps())},
       {"loss curve", CurveText(job)},
       {"samples/s", Rate(job)},
       {"latency", LatencyText(job)},
@@ -600,11 +587,10 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
       {"cpu capability", job.cpu_capability()},
       {"submitted", HumanTime(job.submitted_unix_ms())},
       {"took", Elapsed(job)},
-      {"attempt",
-       job.attempt() > 1 ? absl::StrCat(job.attempt()) : std::string()},
+      {"attempt", TextIf(job.attempt() > 1, job.attempt())},
       {IsInference(job) ? "stored up to" : "state kept of",
-       job.has_floor_step() ? absl::StrCat(StepName(job), " ", job.floor_step())
-                            : std::string()},
+       TextIf(job.has_floor_step(),
+              absl::StrCat(StepName(job), " ", job.floor_step()))},
       {"without blocks", absl::StrJoin(SkippedBlocks(job), ", ")},
       {"last recovery", RecoveryText(job)},
       {"test accuracy", Accuracy(job)},
@@ -667,7 +653,7 @@ std::string RenderWorker(const v1::Worker& worker) {
       {"id", absl::StrCat(worker.id())},
       {"name", about.name()},
       {"state", StateText(worker)},
-      {"job", worker.job() == 0 ? std::string() : absl::StrCat(worker.job())},
+      {"job", TextIf(worker.job() > 0, worker.job())},
       {"stages", absl::StrJoin(worker.stages(), ",")},
       {"heard", absl::StrFormat("%.1f s ago", worker.last_heard_seconds())},
       {"address", about.address()},
@@ -707,15 +693,12 @@ std::string RenderOutcome(const v1::Job& job) {
     absl::StrAppend(&text, ": ", Printable(job.why()));
   }
   absl::StrAppend(&text, "\n");
-  if (const std::string accuracy = Accuracy(job); !accuracy.empty()) {
-    absl::StrAppend(&text, "test accuracy: ", accuracy, "\n");
-  }
-  if (!job.weights_path().empty()) {
-    absl::StrAppend(&text, ResultName(job), ": ", Printable(job.weights_path()),
-                    "\n");
-  }
-  if (!job.weights_sha256().empty()) {
-    absl::StrAppend(&text, "sha256: ", Printable(job.weights_sha256()), "\n");
+  for (const auto& [name, value] :
+       {std::pair<std::string, std::string>{"test accuracy", Accuracy(job)},
+        {ResultName(job), job.weights_path()},
+        {"sha256", job.weights_sha256()}}) {
+    if (value.empty()) continue;
+    absl::StrAppend(&text, name, ": ", Printable(value), "\n");
   }
   return text;
 }

@@ -30,6 +30,9 @@ std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job);
 
 using Placements = google::protobuf::RepeatedPtrField<v1::StagePlacement>;
 
+// The stages by number; replicas in the order of their workers.
+Placements StagesInOrder(const v1::Job& job);
+
 // Returns the part of its stage's micro-batches that stages[i] computes, in (0,
 // 1].
 double ShareOf(const Placements& stages, int i);
@@ -45,6 +48,8 @@ std::string ScheduleText(const JobSpec& spec);
 // "shards: 4 (why)".
 std::string ShardsText(int32_t shards, const std::string& why);
 
+// "0,2": the numbers of the stages that the worker holds.
+std::string StageNumbers(const v1::JobWorker& worker);
 // "3 stages"; "stages not chosen yet" for 0.
 std::string StagesText(int stages);
 

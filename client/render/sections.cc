@@ -1,13 +1,312 @@
 #include "client/render/sections.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "client/render/chart.h"
 #include "client/values/text.h"
 
 namespace paceline {
+namespace {
+
+// --- charts -----------------------------------------------------------------
+
+// Pixels of the drawing, which the page scales.
+constexpr double kWidth = 720;
+constexpr double kLineHeight = 240;
+constexpr double kRowHeight = 24;
+constexpr double kAxisHeight = 34;
+constexpr double kTop = 12;
+constexpr double kRight = 12;
+constexpr double kLineLeft = 64;
+constexpr double kBarLeft = 132;
+constexpr int kRowNameColumns = 44;
+constexpr double kLetter = 6.5;  // the width of one, about
+constexpr size_t kColors = 8;
+constexpr double kDecades = 1e3;     // a wider range has a logarithmic scale
+constexpr double kGreatest = 1e100;  // beyond it differences may be infinite
+
+bool IsDrawable(double value) { return std::abs(value) < kGreatest; }
+
+// Maps [least, most] to [from, to] pixels; what lies beyond is at the edge.
+struct Scale {
+  double least;
+  double most;
+  double from;
+  double to;
+  bool log = false;  // least > 0
+
+  double operator()(double value) const {
+    value = std::clamp(value, least, most);
+    const double part = log ? std::log(value / least) / std::log(most / least)
+                            : (value - least) / (most - least);
+    return from + part * (to - from);
+  }
+};
+
+// A range of one value gets some room.
+Scale ScaleOf(double least, double most, double from, double to) {
+  if (!(most > least)) {
+    const double room = std::max(std::abs(least) / 10, 1e-9);
+    least -= room;
+    most += room;
+  }
+  return {least, most, from, to};
+}
+
+// About five round numbers of the scale.
+std::vector<double> Ticks(const Scale& scale) {
+  if (scale.log) {
+    std::vector<double> ticks;
+    const double first = std::ceil(std::log10(scale.least) - 1e-9);
+    const double last = std::log10(scale.most) + 1e-9;
+    const double each = std::max(1.0, std::ceil((last - first) / 6));
+    for (double power = first; power <= last; power += each) {
+      ticks.push_back(std::pow(10, power));
+    }
+    return ticks;
+  }
+  const double rough = (scale.most - scale.least) / 5;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  double step = 10 * power;
+  for (const double factor : {5, 2, 1}) {
+    if (rough <= factor * power) step = factor * power;
+  }
+  std::vector<double> ticks;
+  const double first = std::ceil(scale.least / step);
+  for (int i = 0; i <= 6; ++i) {
+    const double tick = (first + i) * step;
+    if (tick <= scale.most) ticks.push_back(tick);
+  }
+  return ticks;
+}
+
+std::string ClassOf(size_t color) { return absl::StrCat("c", color % kColors); }
+
+std::string TextAt(double x, double y, absl::string_view anchor,
+                   absl::string_view text) {
+  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">%s</text>\n",
+                         x, y, anchor, EscapeHtml(text));
+}
+
+std::string RuleAt(double x1, double y1, double x2, double y2,
+                   absl::string_view style) {
+  return absl::StrFormat("<path d=\"M%.1f %.1fL%.1f %.1f\" class=\"%s\"/>\n",
+                         x1, y1, x2, y2, style);
+}
+
+// The axis below a drawing, whose lower edge is at `y`.
+std::string HorizontalAxis(const Scale& scale, double y,
+                           absl::string_view name) {
+  std::string body;
+  for (const double tick : Ticks(scale)) {
+    const std::string text = HumanNumber(tick);
+    const bool fits = scale(tick) + kLetter * DisplayWidth(text) / 2 < kWidth;
+    absl::StrAppend(&body, RuleAt(scale(tick), kTop, scale(tick), y, "grid"),
+                    TextAt(fits ? scale(tick) : kWidth - 2, y + 14,
+                           fits ? "mid" : "end", text));
+  }
+  return absl::StrCat(body,
+                      TextAt((scale.from + scale.to) / 2, y + 29, "mid", name));
+}
+
+std::string Drawing(absl::string_view what, double height,
+                    absl::string_view body) {
+  return absl::StrFormat(
+      "<div class=\"scroll\"><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" "
+      "aria-label=\"%s\">\n"
+      "%s</svg></div>\n",
+      kWidth, height, EscapeHtml(what), body);
+}
+
+std::string Legend(const std::vector<std::string>& names) {
+  std::string text = "<ul class=\"legend\">";
+  for (size_t i = 0; i < names.size(); ++i) {
+    absl::StrAppend(&text, "<li class=\"", ClassOf(i), "\">",
+                    EscapeHtml(names[i]), "</li>");
+  }
+  return absl::StrCat(text, "</ul>\n");
+}
+
+// The lines of nine and more share colors; the later ones are dashed.  Each of
+// a few points has a dot.
+std::string PathOf(const ChartLine& line, size_t index, const Scale& x,
+                   const Scale& y) {
+  constexpr size_t kFewPoints = 20;
+  std::string path, dots;
+  bool drawn = false;  // the point before
+  for (const auto& [at, value] : line.points) {
+    const bool draws = IsDrawable(value);
+    if (draws && line.points.size() <= kFewPoints) {
+      absl::StrAppendFormat(
+          &dots,
+          "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" class=\"%s\"><title>"
+          "%s: %s</title></circle>\n",
+          x(at), y(value), ClassOf(index), EscapeHtml(line.name),
+          HumanNumber(value));
+    }
+    if (draws) {
+      // "h0" is a dot where no neighbour is drawn.
+      absl::StrAppend(&path, drawn ? "L" : "M",
+                      absl::StrFormat("%.1f %.1f", x(at), y(value)),
+                      drawn ? "" : "h0");
+    }
+    drawn = draws;
+  }
+  return absl::StrCat("<path d=\"", path, "\" class=\"line ", ClassOf(index),
+                      index < kColors ? "" : " dashed", "\"><title>",
+                      EscapeHtml(line.name), "</title></path>\n", dots);
+}
+
+// Up to where the values of `lines` are drawn.  The lines of jobs that have
+// diverged do not count, so that they do not flatten the others.
+double GreatestOf(const std::vector<ChartLine>& lines) {
+  constexpr double kDiverged = 100;  // times what is usual
+  constexpr double kRoom = 2;
+  std::vector<std::vector<double>> sorted;
+  std::vector<double> medians;
+  for (const ChartLine& line : lines) {
+    std::vector<double> values;
+    for (const auto& [at, value] : line.points) {
+      if (IsDrawable(value)) values.push_back(value);
+    }
+    if (values.empty()) continue;
+    std::sort(values.begin(), values.end());
+    medians.push_back(values[(values.size() - 1) / 2]);
+    sorted.push_back(std::move(values));
+  }
+  std::sort(medians.begin(), medians.end());
+  const double usual = medians[(medians.size() - 1) / 2];
+  double most = 0, all = sorted[0].back();
+  for (const std::vector<double>& values : sorted) {
+    all = std::max(all, values.back());
+    if (values.back() <= kDiverged * usual) {
+      most = std::max(most, values.back());
+    }
+  }
+  return most > 0 && all > kDiverged * usual ? kRoom * most : all;
+}
+
+}  // namespace
+
+std::string EscapeHtml(absl::string_view text) {
+  return absl::StrReplaceAll(Printable(text), {{"&", "&amp;"},
+                                               {"<", "&lt;"},
+                                               {">", "&gt;"},
+                                               {"\"", "&quot;"},
+                                               {"'", "&#39;"}});
+}
+
+std::string RenderLineChart(const LineChart& chart) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  double left = kInfinity, right = -kInfinity;
+  double low = kInfinity, high = -kInfinity;
+  for (const ChartLine& line : chart.lines) {
+    for (const auto& [at, value] : line.points) {
+      if (!IsDrawable(value)) continue;
+      left = std::min(left, at);
+      right = std::max(right, at);
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
+  }
+  if (left > right) return "";
+  for (const auto& [at, text] : chart.marks) {
+    left = std::min(left, at);
+    right = std::max(right, at);
+  }
+  const double bottom = kTop + kLineHeight;
+  const double most = GreatestOf(chart.lines);
+  const Scale x = ScaleOf(left, right, kLineLeft, kWidth - kRight);
+  Scale y = ScaleOf(low, most, bottom, kTop);
+  y.log = low > 0 && most > kDecades * low;
+
+  std::string body = HorizontalAxis(
+      x, bottom,
+      absl::StrCat(chart.x_name, y.log ? "; logarithmic" : "",
+                   high > most ? absl::StrCat("; above ", HumanNumber(most),
+                                              " at the upper edge")
+                               : ""));
+  for (const double tick : Ticks(y)) {
+    absl::StrAppend(
+        &body, RuleAt(kLineLeft, y(tick), kWidth - kRight, y(tick), "grid"),
+        TextAt(kLineLeft - 6, y(tick) + 4, "end", HumanNumber(tick)));
+  }
+  double row = 0;  // marks near each other have their texts below each other
+  for (const auto& [at, text] : chart.marks) {
+    const bool fits = x(at) + 3 + kLetter * DisplayWidth(text) < kWidth;
+    absl::StrAppend(&body, RuleAt(x(at), kTop, x(at), bottom, "mark"),
+                    TextAt(fits ? x(at) + 3 : x(at) - 3, kTop + 9 + 12 * row,
+                           fits ? "begin" : "end", text));
+    row = row < 4 ? row + 1 : 0;
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < chart.lines.size(); ++i) {
+    absl::StrAppend(&body, PathOf(chart.lines[i], i, x, y));
+    names.push_back(chart.lines[i].name);
+  }
+  return absl::StrCat(Drawing(chart.what, bottom + kAxisHeight, body),
+                      Legend(names));
+}
+
+std::string RenderBarChart(const BarChart& chart) {
+  double most = 0;
+  std::vector<int> bars_in(chart.rows.size(), 0);
+  for (const ChartBar& bar : chart.bars) {
+    most = std::max(most, bar.begin + bar.length);
+    ++bars_in[bar.row];
+  }
+  if (!(most > 0)) return "";
+  const double bottom =
+      kTop + kRowHeight * static_cast<double>(chart.rows.size());
+  int columns = 0;  // of the longest name
+  for (const std::string& row : chart.rows) {
+    columns = std::max(columns, DisplayWidth(Printable(row)));
+  }
+  columns = std::min(columns, kRowNameColumns);
+  const double left = std::max(kBarLeft, 8 + kLetter * columns);
+  const Scale x = {0, most, left, kWidth - kRight};
+  const auto top_of = [](size_t row) {
+    return kTop + kRowHeight * static_cast<double>(row) + 2;
+  };
+
+  std::string body = HorizontalAxis(x, bottom, chart.axis);
+  for (size_t row = 0; row < chart.rows.size(); ++row) {
+    const std::string name = Printable(chart.rows[row]);
+    const bool fits = DisplayWidth(name) <= columns;
+    absl::StrAppend(
+        &body,
+        TextAt(
+            left - 6, top_of(row) + 14, "end",
+            fits ? name : absl::StrCat(CutToWidth(name, columns - 3), "...")));
+  }
+  for (const ChartBar& bar : chart.bars) {
+    const double begin = x(bar.begin);
+    const double width = x(bar.begin + bar.length) - begin;
+    absl::StrAppendFormat(
+        &body,
+        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\" "
+        "class=\"%s\"><title>%s</title></rect>\n",
+        begin, top_of(bar.row), width, kRowHeight - 4, ClassOf(bar.color),
+        EscapeHtml(bar.label));
+    const double needs = kLetter * DisplayWidth(bar.label);
+    if (needs < width) {
+      absl::StrAppend(&body, TextAt(begin + width / 2, top_of(bar.row) + 14,
+                                    "mid in", bar.label));
+    } else if (bars_in[bar.row] == 1 && begin + width + 4 + needs < kWidth) {
+      absl::StrAppend(&body, TextAt(begin + width + 4, top_of(bar.row) + 14,
+                                    "begin", bar.label));
+    }
+  }
+  return absl::StrCat(Drawing(chart.what, bottom + kAxisHeight, body),
+                      Legend(chart.legend));
+}
+
 namespace {
 
 using Cells = std::vector<std::string>;

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/study/losses.h"
+#include "client/study/measures.h"
 #include "client/study/study.h"
 #include "client/values/document.h"
 

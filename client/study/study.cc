@@ -50,17 +50,17 @@ std::string LabelOf(const std::vector<Setting>& settings, bool with_keys) {
   return absl::StrJoin(parts, " ");
 }
 
-void AddCombinations(const std::vector<Axis>& axes, size_t axis, Trial trial,
-                     std::vector<Trial>& trials) {
-  if (axis == axes.size()) {
-    trials.push_back(std::move(trial));
-    return;
+std::vector<Trial> CombinationsOf(const std::vector<Axis>& axes) {
+  std::vector<Trial> trials(1);
+  for (const Axis& axis : axes) {
+    for (const Trial& shorter : std::exchange(trials, {})) {
+      for (const std::string& value : axis.values) {
+        trials.push_back(shorter);
+        trials.back().settings.push_back({axis.key, value});
+      }
+    }
   }
-  for (const std::string& value : axes[axis].values) {
-    Trial longer = trial;
-    longer.settings.push_back({axes[axis].key, value});
-    AddCombinations(axes, axis + 1, std::move(longer), trials);
-  }
+  return trials;
 }
 
 std::string JobName(const Study& study, const std::string& label, size_t trial,
@@ -96,8 +96,8 @@ int64_t JobCount(const Study& study) {
 }
 
 absl::StatusOr<std::vector<Trial>> TrialsOf(const Study& study) {
-  std::vector<Trial> trials = study.trials;
-  if (trials.empty()) AddCombinations(study.vary, 0, {}, trials);
+  std::vector<Trial> trials =
+      study.trials.empty() ? CombinationsOf(study.vary) : study.trials;
   std::map<std::string, size_t> seen;
   for (size_t i = 0; i < trials.size(); ++i) {
     std::string& label = trials[i].label;
@@ -212,8 +212,7 @@ absl::StatusOr<std::optional<BenchBaseline>> BaselineFor(
 
 }  // namespace
 
-std::vector<std::string> CompareJobs(bool paired,
-                                     const std::vector<CpuShare>& shares,
+std::vector<std::string> CompareJobs(bool paired, const CpuShares& shares,
                                      std::vector<TrialJob>& jobs) {
   std::vector<std::string> reasons;
   const auto compare = [&](size_t job) -> absl::Status {

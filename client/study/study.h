@@ -17,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/files/job_file.h"
-#include "client/study/losses.h"
 #include "client/study/measures.h"
 #include "client/values/document.h"
 #include "core/base/clock.h"
@@ -141,8 +140,7 @@ absl::StatusOr<std::vector<TrialJob>> JobsOf(
 // counts, else the first one after it.
 //   paired  needs both, and takes their mean
 // Returns the reasons why there are no rows, each once.
-std::vector<std::string> CompareJobs(bool paired,
-                                     const std::vector<CpuShare>& shares,
+std::vector<std::string> CompareJobs(bool paired, const CpuShares& shares,
                                      std::vector<TrialJob>& jobs);
 
 std::string RequestId(const Study& study, const JobSpec& spec);

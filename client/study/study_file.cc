@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -32,10 +33,6 @@ constexpr size_t kLongestStudyName =
     64;  // leaves room for labels in jobs' names
 constexpr int64_t kMostRepeats = 1000;
 constexpr int64_t kMostBudget = 1'000'000'000;
-
-bool IsComparison(const std::string& path) {
-  return absl::StartsWith(path, "against.");
-}
 
 bool IsName(const std::string& name) {
   return !name.empty() && name.size() <= kLongestStudyName &&
@@ -84,7 +81,65 @@ class StudyReader {
   StudyReader(std::string path, Study& study)
       : path_(std::move(path)), study_(study) {}
 
-  void ReadRoot(const YAML::Node& root);
+  void ReadRoot(const YAML::Node& root) {
+    std::vector<std::string> names;
+    for (const Key& key : kKeys) names.emplace_back(key.name);
+    if (!Expect(root.IsMap(), root, "expected keys (",
+                absl::StrJoin(names, ", "), ")")) {
+      return;
+    }
+    // It decides what the other keys may hold.
+    if (root["plan"].IsDefined()) study_.plan.emplace();
+    std::set<std::string> seen;
+    for (const auto& entry : root) {
+      const std::string name = TextOf(entry.first);
+      if (std::string why = WhyNotAmong("key", name, names); !why.empty()) {
+        AddProblem(entry.first, why);
+        continue;
+      }
+      if (!seen.insert(name).second) {
+        AddProblem(entry.first, name, ": is given twice");
+      }
+      for (const Key& key : kKeys) {
+        if (name == key.name) (this->*key.read)(entry.second);
+      }
+    }
+    for (const char* const key : kJobKeys) {
+      if (study_.plan.has_value() && seen.contains(key)) {
+        AddProblem(root[key], key, ": goes with jobs; this study has plans");
+      }
+    }
+    if (seen.contains("race") && study_.repeat > 1) {
+      AddProblem(root["race"],
+                 "race: takes one job a trial: leave repeat out, "
+                 "and vary train.seed");
+    }
+    if (!IsName(study_.name)) {
+      AddProblem(root, "the file's name cannot be the study's: give it a name");
+    }
+    if (!seen.contains("base") && !seen.contains("plan")) {
+      AddProblem(root,
+                 "base is missing: name a job file, or give the keys of a "
+                 "job; a study of plans has plan");
+    }
+    for (const Measure& measure : study_.measure) {
+      const bool compares = absl::c_any_of(measure.paths, [](const auto& path) {
+        return absl::StartsWith(path, "against.");
+      });
+      if (study_.against.empty() && compares) {
+        AddProblem(
+            root["measure"], "measure: ", measure.name,
+            " compares with another trial: name that one, as in against: "
+            "serial");
+      }
+    }
+    if (seen.contains("vary") && seen.contains("trials")) {
+      AddProblem(root["trials"],
+                 "vary and trials exclude each other: leave one "
+                 "out");
+    }
+  }
+
   absl::Status status() const {
     if (problems_.empty()) return absl::OkStatus();
     return InvalidArgument(absl::StrJoin(problems_, "\n"));
@@ -96,7 +151,7 @@ class StudyReader {
     const char* name;
     Read read;
   };
-  static const Key kKeys[];
+  static const Key kKeys[11];
 
   template <typename... Parts>
   void AddProblem(const YAML::Node& node, const Parts&... why) {
@@ -112,30 +167,224 @@ class StudyReader {
     }
     return is;
   }
-  void ReadName(const YAML::Node& value);
-  void ReadBase(const YAML::Node& value);
-  void ReadVary(const YAML::Node& value);
-  void ReadTrials(const YAML::Node& value);
+  // Calls take(key, value) with all that a map has.
+  //   what  is expected, where it is no map
+  void ForKeys(
+      const YAML::Node& map, absl::string_view what,
+      absl::FunctionRef<void(const YAML::Node&, const YAML::Node&)> take) {
+    if (!Expect(map.IsMap(), map, what)) return;
+    for (const auto& entry : map) take(entry.first, entry.second);
+  }
+
+  void ReadName(const YAML::Node& value) {
+    if (Expect(IsName(TextOf(value)), value, "name: expected a text of 1 to ",
+               kLongestStudyName,
+               " bytes without a slash, which ends it in the names of jobs")) {
+      study_.name = value.Scalar();
+    }
+  }
+
+  void ReadBase(const YAML::Node& value) {
+    if (value.IsMap()) {
+      study_.base.below = "base";
+    } else if (Expect(!TextOf(value).empty(), value,
+                      "base: expected a job file or the keys of a job")) {
+      study_.base.name =
+          std::filesystem::path(path_).parent_path() / value.Scalar();
+      study_.base.text.clear();
+    }
+  }
+
+  void ReadVary(const YAML::Node& value) {
+    ForKeys(value,
+            "vary: expected keys of a job with lists of values, as in "
+            "train.batch: [32, 64]",
+            [this](const YAML::Node& node, const YAML::Node& values) {
+              ReadAxis(node, values);
+            });
+  }
+  void ReadAxis(const YAML::Node& node, const YAML::Node& values) {
+    if (!values.IsSequence() || values.size() == 0) {
+      return AddProblem(node, "vary: ", NodeText(node),
+                        " needs a list of at least one value, got ",
+                        values.IsSequence() ? "none" : NodeText(values));
+    }
+    const std::string key = TextOf(node);
+    if (absl::c_any_of(study_.vary,
+                       [&](const Axis& each) { return each.key == key; })) {
+      return AddProblem(node, "vary: ", key, " is given twice");
+    }
+    Axis& axis = study_.vary.emplace_back();
+    axis.key = key;
+    for (const auto& each : values) {
+      if (!CheckSetting("vary", node, each)) break;
+      axis.values.push_back(SetText(each));
+    }
+  }
+
+  void ReadTrials(const YAML::Node& value) {
+    if (!Expect(value.IsSequence() && value.size() > 0, value,
+                "trials: expected a list of at least one trial, as in "
+                "[{train.batch: 32}]")) {
+      return;
+    }
+    for (const auto& each : value) {
+      Trial& trial = study_.trials.emplace_back();
+      ForKeys(each, "trials: expected keys of a job",
+              [&](const YAML::Node& key, const YAML::Node& set) {
+                if (TextOf(key) == "label") {
+                  trial.label = Printable(SetText(set));
+                } else if (CheckSetting("trials", key, set)) {
+                  trial.settings.push_back({key.Scalar(), SetText(set)});
+                }
+              });
+    }
+  }
+
   void ReadRepeat(const YAML::Node& value) {
     ReadWhole("repeat", value, 1, kMostRepeats, study_.repeat);
   }
   void ReadWhole(const char* name, const YAML::Node& value, int64_t least,
-                 int64_t most, int64_t& number);
-  void ReadMeasure(const YAML::Node& value);
-  void ReadExclusive(const YAML::Node& value);
-  void ReadAgainst(const YAML::Node& value);
-  void ReadRace(const YAML::Node& value);
-  void ReadPlan(const YAML::Node& value);
-  void ReadPublished(const YAML::Node& value);
+                 int64_t most, int64_t& number) {
+    const bool is_number = absl::SimpleAtoi(TextOf(value), &number);
+    Expect(is_number && number >= least && number <= most, value, name,
+           ": expected a whole number from ", least, " to ", most);
+  }
+
+  void ReadMeasure(const YAML::Node& value) {
+    if (!Expect(value.IsSequence() && value.size() > 0, value,
+                "measure: expected a list, as in [accuracy, time]")) {
+      return;
+    }
+    for (const auto& each : value) {
+      auto measure = MeasureNamed(study_, TextOf(each));
+      if (measure.ok()) {
+        study_.measure.push_back(*std::move(measure));
+      } else {
+        AddProblem(each, "measure: ", measure.status().message());
+      }
+    }
+  }
+
+  void ReadExclusive(const YAML::Node& value) {
+    study_.exclusive = TextOf(value) == "true";
+    Expect(study_.exclusive || TextOf(value) == "false", value,
+           "exclusive: expected true or false");
+  }
+
+  void ReadAgainst(const YAML::Node& value) {
+    if (Expect(!TextOf(value).empty(), value,
+               "against: expected the label of a trial")) {
+      study_.against = Printable(value.Scalar());
+    }
+  }
+
+  void ReadRace(const YAML::Node& value) {
+    Race& race = study_.race.emplace();
+    std::string on = "loss";
+    ForKeys(
+        value, "race: expected keys, as in {halving: 2, on: loss}",
+        [&](const YAML::Node& name, const YAML::Node& what) {
+          const std::string key = TextOf(name);
+          const std::string text = TextOf(what);
+          if (key == "halving") {
+            ReadWhole("race.halving", what, 2, 100, race.halving);
+          } else if (key == "budget") {
+            ReadWhole("race.budget", what, 1, kMostBudget, race.budget);
+          } else if (key == "plateau" || key == "share") {
+            double& part = key == "share" ? race.share : race.plateau;
+            if (!absl::SimpleAtod(text, &part) || !(part > 0 && part < 1)) {
+              AddProblem(what, "race.", key, ": expected a number in (0, 1)");
+            }
+          } else if (key == "on") {
+            on = text;
+            const std::string why =
+                WhyNotAmong("loss", on, {"loss", "test_loss", "accuracy"});
+            if (!why.empty()) AddProblem(what, "race.on: ", why);
+          } else {
+            AddProblem(
+                name, "race: ",
+                WhyNotAmong("key", key,
+                            {"halving", "on", "budget", "share", "plateau"}));
+          }
+        });
+    if (auto measure = FindMeasure(on); measure.ok()) race.on = *measure;
+    // The end of a short rung is a single batch, which says little.
+    if (on == "loss") race.on.fold = Fold::kMean;
+  }
+
+  void ReadPlan(const YAML::Node& value) {
+    PlanBase& plan = *study_.plan;
+    plan.folder = std::filesystem::path(path_).parent_path();
+    ForKeys(value, "plan: expected keys, as in {cost_model: pipedream}",
+            [&](const YAML::Node& name, const YAML::Node& what) {
+              const std::string key = TextOf(name);
+              if (key == "micro_batches") {
+                ReadWhole("plan.micro_batches", what, 1, kMostSimulated,
+                          plan.micro_batches);
+              } else if (key == "folder" && what.IsScalar()) {
+                plan.folder =
+                    std::filesystem::path(plan.folder) / what.Scalar();
+              } else if (CheckSetting("plan", name, what)) {
+                plan.settings.push_back({key, SetText(what)});
+              }
+            });
+  }
+
+  void ReadPublished(const YAML::Node& value) {
+    if (!Expect(value.IsSequence(), value,
+                "published: expected a list, as in [{machines: 4x4, speed_up: "
+                "2}]")) {
+      return;
+    }
+    for (const auto& each : value) {
+      PublishedResult& published = study_.published.emplace_back();
+      ForKeys(each, "published: expected keys",
+              [&](const YAML::Node& name, const YAML::Node& what) {
+                const std::string key = TextOf(name);
+                const std::string text = Printable(SetText(what));
+                if (key == "note") {
+                  published.note = text;
+                } else if (MeasureNamed(study_, key).ok()) {
+                  published.says.push_back({key, text});
+                } else if (CheckSetting("published", name, what)) {
+                  published.where.push_back({key, text});
+                }
+              });
+    }
+  }
+
+  // Whether it names a key of a job and a value of its type.
   bool CheckSetting(const char* where, const YAML::Node& key,
-                    const YAML::Node& value);
+                    const YAML::Node& value) {
+    if (!key.IsScalar() || value.IsNull()) {
+      AddProblem(key, where, ": expected a key of a job and a value, got ",
+                 NodeText(key), " and ", NodeText(value));
+      return false;
+    }
+    if (study_.plan.has_value()) {
+      PlanOptions unused;
+      const absl::Status set =
+          SetPlanOption(key.Scalar(), SetText(value), unused);
+      if (!set.ok()) AddProblem(value, where, ": ", set.message());
+      return set.ok();
+    }
+    if (key.Scalar() == "name") {
+      AddProblem(key, where, ": name: the study names its jobs");
+      return false;
+    }
+    const absl::Status checked =
+        CheckSet(absl::StrCat(key.Scalar(), "=", SetText(value)));
+    if (!checked.ok()) AddProblem(value, where, ": ", checked.message());
+    return checked.ok();
+  }
 
   const std::string path_;
   Study& study_;
   std::vector<std::string> problems_;
 };
 
-const StudyReader::Key StudyReader::kKeys[] = {
+const StudyReader::Key StudyReader::kKeys[11] = {
     {"name", &StudyReader::ReadName},
     {"base", &StudyReader::ReadBase},
     {"plan", &StudyReader::ReadPlan},
@@ -148,265 +397,6 @@ const StudyReader::Key StudyReader::kKeys[] = {
     {"race", &StudyReader::ReadRace},
     {"published", &StudyReader::ReadPublished}};
 
-void StudyReader::ReadRoot(const YAML::Node& root) {
-  std::vector<std::string> names;
-  for (const Key& key : kKeys) names.emplace_back(key.name);
-  if (!Expect(root.IsMap(), root, "expected keys (", absl::StrJoin(names, ", "),
-              ")")) {
-    return;
-  }
-  // It decides what the other keys may hold.
-  if (root["plan"].IsDefined()) study_.plan.emplace();
-  std::set<std::string> seen;
-  for (const auto& entry : root) {
-    const std::string name = TextOf(entry.first);
-    if (std::string why = WhyNotAmong("key", name, names); !why.empty()) {
-      AddProblem(entry.first, why);
-      continue;
-    }
-    if (!seen.insert(name).second) {
-      AddProblem(entry.first, name, ": is given twice");
-    }
-    for (const Key& key : kKeys) {
-      if (name == key.name) (this->*key.read)(entry.second);
-    }
-  }
-  for (const char* const key : kJobKeys) {
-    if (study_.plan.has_value() && seen.contains(key)) {
-      AddProblem(root[key], key, ": goes with jobs; this study has plans");
-    }
-  }
-  if (seen.contains("race") && study_.repeat > 1) {
-    AddProblem(root["race"],
-               "race: takes one job a trial: leave repeat out, "
-               "and vary train.seed");
-  }
-  if (!IsName(study_.name)) {
-    AddProblem(root, "the file's name cannot be the study's: give it a name");
-  }
-  if (!seen.contains("base") && !seen.contains("plan")) {
-    AddProblem(root,
-               "base is missing: name a job file, or give the keys of a "
-               "job; a study of plans has plan");
-  }
-  for (const Measure& measure : study_.measure) {
-    if (study_.against.empty() && absl::c_any_of(measure.paths, IsComparison)) {
-      AddProblem(root["measure"], "measure: ", measure.name,
-                 " compares with another trial: name that one, as in against: "
-                 "serial");
-    }
-  }
-  if (seen.contains("vary") && seen.contains("trials")) {
-    AddProblem(root["trials"],
-               "vary and trials exclude each other: leave one "
-               "out");
-  }
-}
-
-void StudyReader::ReadName(const YAML::Node& value) {
-  if (Expect(IsName(TextOf(value)), value, "name: expected a text of 1 to ",
-             kLongestStudyName,
-             " bytes without a slash, which ends it in the names of jobs")) {
-    study_.name = value.Scalar();
-  }
-}
-
-void StudyReader::ReadBase(const YAML::Node& value) {
-  if (value.IsMap()) {
-    study_.base.below = "base";
-  } else if (Expect(!TextOf(value).empty(), value,
-                    "base: expected a job file or the keys of a job")) {
-    study_.base.name =
-        std::filesystem::path(path_).parent_path() / value.Scalar();
-    study_.base.text.clear();
-  }
-}
-
-// Whether it names a key of a job and a value of its type.
-bool StudyReader::CheckSetting(const char* where, const YAML::Node& key,
-                               const YAML::Node& value) {
-  if (!key.IsScalar() || value.IsNull()) {
-    AddProblem(key, where, ": expected a key of a job and a value, got ",
-               NodeText(key), " and ", NodeText(value));
-    return false;
-  }
-  if (study_.plan.has_value()) {
-    PlanOptions unused;
-    const absl::Status set =
-        SetPlanOption(key.Scalar(), SetText(value), unused);
-    if (!set.ok()) AddProblem(value, where, ": ", set.message());
-    return set.ok();
-  }
-  if (key.Scalar() == "name") {
-    AddProblem(key, where, ": name: the study names its jobs");
-    return false;
-  }
-  const absl::Status checked =
-      CheckSet(absl::StrCat(key.Scalar(), "=", SetText(value)));
-  if (!checked.ok()) AddProblem(value, where, ": ", checked.message());
-  return checked.ok();
-}
-
-void StudyReader::ReadVary(const YAML::Node& value) {
-  if (!Expect(value.IsMap(), value,
-              "vary: expected keys of a job with lists of values, as in "
-              "train.batch: [32, 64]")) {
-    return;
-  }
-  for (const auto& entry : value) {
-    if (!entry.second.IsSequence() || entry.second.size() == 0) {
-      AddProblem(entry.first, "vary: ", NodeText(entry.first),
-                 " needs a list of at least one value, got ",
-                 entry.second.IsSequence() ? "none" : NodeText(entry.second));
-      continue;
-    }
-    const std::string key = TextOf(entry.first);
-    if (absl::c_any_of(study_.vary,
-                       [&](const Axis& each) { return each.key == key; })) {
-      AddProblem(entry.first, "vary: ", key, " is given twice");
-      continue;
-    }
-    Axis& axis = study_.vary.emplace_back();
-    axis.key = key;
-    for (const auto& each : entry.second) {
-      if (!CheckSetting("vary", entry.first, each)) break;
-      axis.values.push_back(SetText(each));
-    }
-  }
-}
-
-void StudyReader::ReadTrials(const YAML::Node& value) {
-  if (!Expect(value.IsSequence() && value.size() > 0, value,
-              "trials: expected a list of at least one trial, as in "
-              "[{train.batch: 32}]")) {
-    return;
-  }
-  for (const auto& each : value) {
-    Trial& trial = study_.trials.emplace_back();
-    if (!Expect(each.IsMap(), each, "trials: expected keys of a job")) continue;
-    for (const auto& entry : each) {
-      if (TextOf(entry.first) == "label") {
-        trial.label = Printable(SetText(entry.second));
-      } else if (CheckSetting("trials", entry.first, entry.second)) {
-        trial.settings.push_back({entry.first.Scalar(), SetText(entry.second)});
-      }
-    }
-  }
-}
-
-void StudyReader::ReadWhole(const char* name, const YAML::Node& value,
-                            int64_t least, int64_t most, int64_t& number) {
-  const bool is_number = absl::SimpleAtoi(TextOf(value), &number);
-  Expect(is_number && number >= least && number <= most, value, name,
-         ": expected a whole number from ", least, " to ", most);
-}
-
-void StudyReader::ReadRace(const YAML::Node& value) {
-  Race& race = study_.race.emplace();
-  std::string on = "loss";
-  if (!Expect(value.IsMap(), value,
-              "race: expected keys, as in {halving: 2, on: loss}")) {
-    return;
-  }
-  for (const auto& entry : value) {
-    const std::string key = TextOf(entry.first);
-    const std::string text = TextOf(entry.second);
-    if (key == "halving") {
-      ReadWhole("race.halving", entry.second, 2, 100, race.halving);
-    } else if (key == "budget") {
-      ReadWhole("race.budget", entry.second, 1, kMostBudget, race.budget);
-    } else if (key == "plateau" || key == "share") {
-      double& part = key == "share" ? race.share : race.plateau;
-      if (!absl::SimpleAtod(text, &part) || !(part > 0 && part < 1)) {
-        AddProblem(entry.second, "race.", key, ": expected a number in (0, 1)");
-      }
-    } else if (key == "on") {
-      on = text;
-      const std::string why =
-          WhyNotAmong("loss", on, {"loss", "test_loss", "accuracy"});
-      if (!why.empty()) AddProblem(entry.second, "race.on: ", why);
-    } else {
-      AddProblem(entry.first, "race: ",
-                 WhyNotAmong("key", key,
-                             {"halving", "on", "budget", "share", "plateau"}));
-    }
-  }
-  if (auto measure = FindMeasure(on); measure.ok()) race.on = *measure;
-  // The end of a short rung is a single batch, which says little.
-  if (on == "loss") race.on.fold = Fold::kMean;
-}
-
-void StudyReader::ReadMeasure(const YAML::Node& value) {
-  if (!Expect(value.IsSequence() && value.size() > 0, value,
-              "measure: expected a list, as in [accuracy, time]")) {
-    return;
-  }
-  for (const auto& each : value) {
-    auto measure = MeasureNamed(study_, TextOf(each));
-    if (measure.ok()) {
-      study_.measure.push_back(*std::move(measure));
-    } else {
-      AddProblem(each, "measure: ", measure.status().message());
-    }
-  }
-}
-
-void StudyReader::ReadPlan(const YAML::Node& value) {
-  PlanBase& plan = *study_.plan;
-  plan.folder = std::filesystem::path(path_).parent_path();
-  if (!Expect(value.IsMap(), value,
-              "plan: expected keys, as in {cost_model: pipedream}")) {
-    return;
-  }
-  for (const auto& entry : value) {
-    const std::string key = TextOf(entry.first);
-    if (key == "micro_batches") {
-      ReadWhole("plan.micro_batches", entry.second, 1, kMostSimulated,
-                plan.micro_batches);
-    } else if (key == "folder" && entry.second.IsScalar()) {
-      plan.folder = std::filesystem::path(plan.folder) / entry.second.Scalar();
-    } else if (CheckSetting("plan", entry.first, entry.second)) {
-      plan.settings.push_back({key, SetText(entry.second)});
-    }
-  }
-}
-
-void StudyReader::ReadPublished(const YAML::Node& value) {
-  if (!Expect(value.IsSequence(), value,
-              "published: expected a list, as in [{machines: 4x4, speed_up: "
-              "2}]")) {
-    return;
-  }
-  for (const auto& each : value) {
-    PublishedResult& published = study_.published.emplace_back();
-    if (!Expect(each.IsMap(), each, "published: expected keys")) continue;
-    for (const auto& entry : each) {
-      const std::string key = TextOf(entry.first);
-      const std::string text = Printable(SetText(entry.second));
-      if (key == "note") {
-        published.note = text;
-      } else if (MeasureNamed(study_, key).ok()) {
-        published.says.push_back({key, text});
-      } else if (CheckSetting("published", entry.first, entry.second)) {
-        published.where.push_back({key, text});
-      }
-    }
-  }
-}
-
-void StudyReader::ReadExclusive(const YAML::Node& value) {
-  study_.exclusive = TextOf(value) == "true";
-  Expect(study_.exclusive || TextOf(value) == "false", value,
-         "exclusive: expected true or false");
-}
-
-void StudyReader::ReadAgainst(const YAML::Node& value) {
-  if (Expect(!TextOf(value).empty(), value,
-             "against: expected the label of a trial")) {
-    study_.against = Printable(value.Scalar());
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<Study> ParseStudyFile(const std::string& path,
@@ -415,10 +405,12 @@ absl::StatusOr<Study> ParseStudyFile(const std::string& path,
   study.name = std::filesystem::path(path).stem();
   study.base = {.name = path, .text = text, .sets = {}};
   StudyReader reader(path, study);
-  PACELINE_RETURN_IF_ERROR(
-      ReadYaml(path, text, "a study file", "names at least its base",
-               [&](const YAML::Node& root) { reader.ReadRoot(root); }));
-  PACELINE_RETURN_IF_ERROR(reader.status());
+  PACELINE_RETURN_IF_ERROR(ReadYaml(path, text, "a study file",
+                                    "names at least its base",
+                                    [&](const YAML::Node& root) {
+                                      reader.ReadRoot(root);
+                                      return reader.status();
+                                    }));
   if (!study.measure.empty()) return study;
   absl::Span<const char* const> usual = kUsualMeasures;
   if (study.plan.has_value()) usual = kUsualPlanMeasures;
@@ -447,6 +439,7 @@ absl::StatusOr<Study> ReadStudyFile(const std::string& path,
     ReadYaml(study.base.name, study.base.text, "a job file", "",
              [&](const YAML::Node& root) {
                is_study = root.IsMap() && (root["base"] || root["plan"]);
+               return absl::OkStatus();
              })
         .IgnoreError();  // ParseJobFile() says what is wrong
     if (is_study) {

@@ -8,9 +8,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/render/chart.h"
+#include "client/render/sections.h"
 #include "client/study/study.h"
 #include "client/values/text.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -19,16 +20,17 @@ constexpr int kPlotColumns = 50;
 constexpr int kPlotLabelColumns = 36;
 constexpr size_t kMostCurves = 16;
 
-// The values of a trial's jobs that have one; in a race of its newest job.
-std::vector<double> ValuesOf(const StudyResults& results, size_t trial,
-                             const Measure& measure) {
+// The spread of a measure over a trial's jobs; in a race its newest job's.
+// Nothing: no job has a value.
+std::optional<ValueSpread> SpreadIn(const StudyResults& results, size_t trial,
+                                    const Measure& measure) {
   std::vector<double> values;
   for (const TrialJob& job : results.jobs) {
     if (job.trial != trial || job.has_gone_on) continue;
     const std::optional<double> value = ValueIn(job.document, measure);
     if (value.has_value()) values.push_back(*value);
   }
-  return values;
+  return values.empty() ? std::nullopt : std::optional(SpreadOf(values));
 }
 
 // The text that is measured; empty for other measures.  A trial has one plan.
@@ -42,10 +44,9 @@ std::string TextOf(const StudyResults& results, size_t trial,
 }
 
 std::string SettingsText(const std::vector<Setting>& settings) {
-  return absl::StrJoin(settings, ", ",
-                       [](std::string* out, const Setting& each) {
-                         absl::StrAppend(out, each.key, " ", each.value);
-                       });
+  return Joined(settings, ", ", [](const Setting& each) {
+    return absl::StrCat(each.key, " ", each.value);
+  });
 }
 
 std::string PublishedCell(const Study& study, const Trial& trial) {
@@ -53,11 +54,6 @@ std::string PublishedCell(const Study& study, const Trial& trial) {
     if (IsOf(row, trial)) return SettingsText(row.says);
   }
   return "";
-}
-
-std::string SpreadCell(const std::vector<double>& values,
-                       const Measure& measure) {
-  return values.empty() ? "" : SpreadText(SpreadOf(values), measure.unit);
 }
 
 // Says why jobs of the trial have no result, each reason once.
@@ -92,19 +88,18 @@ std::vector<std::string> TitlesOf(const Study& study, const Measure& measure,
 
 void AddCells(const StudyResults& results, size_t trial, const Measure& measure,
               bool plain, std::vector<std::string>& row) {
-  const std::vector<double> values = ValuesOf(results, trial, measure);
+  const std::optional<ValueSpread> spread = SpreadIn(results, trial, measure);
   if (measure.unit == Unit::kText) {
     row.push_back(TextOf(results, trial, measure));
-  } else if (!plain) {
-    row.push_back(SpreadCell(values, measure));
-  } else if (values.empty()) {
+  } else if (!spread.has_value()) {
     row.resize(row.size() + TitlesOf(results.study, measure, plain).size());
+  } else if (!plain) {
+    row.push_back(SpreadText(*spread, measure.unit));
   } else {
-    const ValueSpread spread = SpreadOf(values);
-    row.push_back(HumanNumber(spread.median, 6));
+    row.push_back(HumanNumber(spread->median, 6));
     if (results.study.repeat == 1) return;
-    row.push_back(HumanNumber(spread.least, 6));
-    row.push_back(HumanNumber(spread.most, 6));
+    row.push_back(HumanNumber(spread->least, 6));
+    row.push_back(HumanNumber(spread->most, 6));
   }
 }
 
@@ -180,13 +175,14 @@ std::string MeasureChart(const StudyResults& results, const Measure& measure) {
                     .axis = absl::StrCat(measure.name, ", median"),
                     .legend = {measure.name}};
   for (size_t t = 0; t < results.trials.size(); ++t) {
-    const std::vector<double> values = ValuesOf(results, t, measure);
+    const std::optional<ValueSpread> spread = SpreadIn(results, t, measure);
     chart.rows.push_back(results.trials[t].label);
-    if (values.empty()) continue;
-    const ValueSpread spread = SpreadOf(values);
-    if (!std::isfinite(spread.median) || spread.median < 0) continue;
+    if (!spread.has_value() || !std::isfinite(spread->median) ||
+        spread->median < 0) {
+      continue;
+    }
     chart.bars.push_back(
-        {t, 0, spread.median, 0, SpreadText(spread, measure.unit)});
+        {t, 0, spread->median, 0, SpreadText(*spread, measure.unit)});
   }
   return RenderBarChart(chart);
 }
@@ -215,9 +211,10 @@ std::string FirstPlot(const StudyResults& results, bool unicode) {
   if (measure == results.study.measure.end()) return "";
   std::vector<PlottedSpread> plotted;
   for (size_t t = 0; t < results.trials.size(); ++t) {
-    const std::vector<double> values = ValuesOf(results, t, *measure);
-    if (values.empty()) continue;
-    plotted.push_back({results.trials[t].label, SpreadOf(values)});
+    const std::optional<ValueSpread> spread = SpreadIn(results, t, *measure);
+    if (spread.has_value()) {
+      plotted.push_back({results.trials[t].label, *spread});
+    }
   }
   return PlotSpreads(measure->name, plotted, measure->unit, unicode);
 }
@@ -295,16 +292,13 @@ Document StudyDocument(const StudyResults& results) {
     }
     Document values = Document::object();
     for (const Measure& measure : study.measure) {
-      const std::vector<double> numbers = ValuesOf(results, t, measure);
-      if (numbers.empty()) {
-        values[measure.name] = OrNull(TextOf(results, t, measure));
-        continue;
-      }
-      const ValueSpread spread = SpreadOf(numbers);
-      values[measure.name] = Document{{"median", spread.median},
-                                      {"least", spread.least},
-                                      {"most", spread.most},
-                                      {"jobs", spread.count}};
+      const std::optional<ValueSpread> spread = SpreadIn(results, t, measure);
+      values[measure.name] = spread.has_value()
+                                 ? Document{{"median", spread->median},
+                                            {"least", spread->least},
+                                            {"most", spread->most},
+                                            {"jobs", spread->count}}
+                                 : OrNull(TextOf(results, t, measure));
     }
     Document jobs = Document::array();
     for (const TrialJob& job : results.jobs) {
@@ -312,7 +306,8 @@ Document StudyDocument(const StudyResults& results) {
       Document numbers = Document::object();
       for (const Measure& measure : study.measure) {
         const std::optional<double> value = ValueIn(job.document, measure);
-        numbers[measure.name] = value.has_value() ? Document(*value) : nullptr;
+        numbers[measure.name] =
+            NullUnless(value.has_value(), value.value_or(0));
       }
       jobs.push_back(
           {{"seed", job.spec.train.seed},
@@ -328,13 +323,14 @@ Document StudyDocument(const StudyResults& results) {
                       {"values", std::move(values)},
                       {"jobs", std::move(jobs)}});
   }
-  std::optional<size_t> winner;
-  if (study.race.has_value()) winner = WinnerOf(results.jobs);
+  Document winner;
+  if (study.race.has_value()) {
+    if (const std::optional<size_t> job = WinnerOf(results.jobs)) {
+      winner = results.trials[results.jobs[*job].trial].label;
+    }
+  }
   return {{"name", study.name},
-          {"winner",
-           winner.has_value()
-               ? Document(results.trials[results.jobs[*winner].trial].label)
-               : Document()},
+          {"winner", winner},
           {"exclusive", Document(study.exclusive)},
           {"repeat", study.repeat},
           {"trials", std::move(trials)}};

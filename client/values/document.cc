@@ -246,7 +246,7 @@ bool JsonFields::Expect(bool is, const Document& value, absl::string_view key,
 }
 
 void JsonFields::Read(const Document& value, const std::string& key,
-                      const JsonBounds& bounds, double& into) {
+                      double& into, const JsonBounds& bounds) {
   into = bounds.null_is;
   if (value.is_null() && !std::isnan(into)) return;
   if (!Expect(value.is_number(), value, key, "a number")) return;
@@ -280,13 +280,6 @@ void JsonFields::ForElements(
   for (size_t i = 0; status_->ok() && i < list.size(); ++i) {
     take(list[i], absl::StrCat(key, "[", i, "]"));
   }
-}
-
-JsonFields JsonFields::Below(const char* key) {
-  if (!reads()) return JsonFields((*into_)[key]);
-  const Document* const value = Find(key);
-  return JsonFields(value == nullptr ? kNoFields : *value, PathOf(key),
-                    *status_);
 }
 
 }  // namespace paceline

@@ -95,9 +95,9 @@ struct JsonBounds {
 // When reading, a field that is missing or of another type makes an error that
 // names its path ("profiles[2].layers[0].forward_seconds"), kept in a status
 // that all fields of a document share: the first one stays, and what is read
-// afterwards does not count.  A missing field of May and OptionalEach leaves
-// its value as it is.  Unknown keys are ignored.  When writing, a field is
-// written as it is.  Thread-compatible; document and status outlive it.
+// afterwards does not count.  A missing field of May leaves its value as it is.
+// Unknown keys are ignored.  When writing, a field is written as it is.
+// Thread-compatible; document and status outlive it.
 class JsonFields {
  public:
   // Reads `value`.
@@ -107,49 +107,21 @@ class JsonFields {
 
   bool reads() const { return into_ == nullptr; }
 
-  // A number must be finite and not negative, a whole one in `bounds`, in a
+  // how: nothing, or JsonBounds; of a struct, and of those in a list, the
+  // function visit(JsonFields&, T&) that visits it.
+  // A number must be finite and not negative, a whole one in its bounds, in a
   // list too.
-  template <typename T>
-  void Need(const char* key, T& value, const JsonBounds& bounds = {}) {
+  template <typename T, typename... How>
+  void Need(const char* key, T& value, const How&... how) {
     if (!reads()) {
-      (*into_)[key] = value;
+      Write(value, (*into_)[key], how...);
     } else if (const Document* const found = Find(key); found != nullptr) {
-      Read(*found, key, bounds, value);
+      Read(*found, key, value, how...);
     }
   }
-  template <typename T>
-  void May(const char* key, T& value, const JsonBounds& bounds = {}) {
-    if (!reads() || Has(key)) Need(key, value, bounds);
-  }
-
-  // visit(JsonFields&, T&) visits an element of a list of objects.
-  template <typename T, typename Visit>
-  void Each(const char* key, std::vector<T>& elements, const Visit& visit) {
-    if (!reads()) {
-      Document& list = (*into_)[key] = Document::array();
-      for (T& element : elements) {
-        JsonFields fields(list.emplace_back());
-        visit(fields, element);
-      }
-      return;
-    }
-    if (const Document* const list = Find(key); list != nullptr) {
-      ForElements(*list, key, [&](const Document& element, std::string path) {
-        JsonFields fields(element, PathOf(path), *status_);
-        visit(fields, elements.emplace_back());
-      });
-    }
-  }
-  template <typename T, typename Visit>
-  void OptionalEach(const char* key, std::vector<T>& elements,
-                    const Visit& visit) {
-    if (!reads() || Has(key)) Each(key, elements, visit);
-  }
-  // visit(JsonFields&) visits the object under `key`.
-  template <typename Visit>
-  void Object(const char* key, const Visit& visit) {
-    JsonFields object = Below(key);
-    visit(object);
+  template <typename T, typename... How>
+  void May(const char* key, T& value, const How&... how) {
+    if (!reads() || Has(key)) Need(key, value, how...);
   }
 
   // Only when reading.
@@ -163,29 +135,49 @@ class JsonFields {
  private:
   // Null when it is missing.
   const Document* Find(const char* key);
-  void Read(const Document& value, const std::string& key,
-            const JsonBounds& bounds, double& into);
-  void Read(const Document& value, const std::string& key, const JsonBounds&,
-            bool& into) {
+
+  template <typename T>
+  static void Write(const T& value, Document& into, const JsonBounds& = {}) {
+    into = value;
+  }
+  template <typename T, std::invocable<JsonFields&, T&> Visit>
+  static void Write(T& value, Document& into, const Visit& visit) {
+    JsonFields fields(into);
+    visit(fields, value);
+  }
+  template <typename T, std::invocable<JsonFields&, T&> Visit>
+  static void Write(std::vector<T>& list, Document& into, const Visit& visit) {
+    into = Document::array();
+    for (T& element : list) Write(element, into.emplace_back(), visit);
+  }
+
+  void Read(const Document& value, const std::string& key, double& into,
+            const JsonBounds& bounds = {});
+  void Read(const Document& value, const std::string& key, bool& into) {
     if (Expect(value.is_boolean(), value, key, "true or false")) {
       value.get_to(into);
     }
   }
-  void Read(const Document& value, const std::string& key, const JsonBounds&,
-            std::string& into) {
+  void Read(const Document& value, const std::string& key, std::string& into) {
     if (Expect(value.is_string(), value, key, "a text")) value.get_to(into);
   }
   template <std::integral T>
-  void Read(const Document& value, const std::string& key,
-            const JsonBounds& bounds, T& into) {
+  void Read(const Document& value, const std::string& key, T& into,
+            const JsonBounds& bounds = {}) {
     into = static_cast<T>(ReadWhole(value, key, bounds));
   }
-  template <typename T>
-  void Read(const Document& list, const std::string& key,
-            const JsonBounds& bounds, std::vector<T>& into) {
+  template <typename T, std::invocable<JsonFields&, T&> Visit>
+  void Read(const Document& value, const std::string& key, T& into,
+            const Visit& visit) {
+    JsonFields fields(value, PathOf(key), *status_);
+    visit(fields, into);
+  }
+  template <typename T, typename... How>
+  void Read(const Document& list, const std::string& key, std::vector<T>& into,
+            const How&... how) {
     into.clear();
     ForElements(list, key, [&](const Document& element, std::string path) {
-      Read(element, path, bounds, into.emplace_back());
+      Read(element, path, into.emplace_back(), how...);
     });
   }
   int64_t ReadWhole(const Document& value, const std::string& key,
@@ -196,7 +188,6 @@ class JsonFields {
   // Whether the value `is` what is expected; notes that it is not.
   bool Expect(bool is, const Document& value, absl::string_view key,
               const char* what);
-  JsonFields Below(const char* key);
   std::string PathOf(absl::string_view key) const;
 
   Document* const into_ = nullptr;         // null: reads

@@ -24,11 +24,12 @@ absl::Status CheckSource(const PlanOptions& options) {
 }
 
 absl::Status CheckMachineOptions(const PlanOptions& options) {
+  const GivenOptions of_machines = {{"--machines", !options.machines.empty()},
+                                    {"--bandwidth", !options.bandwidth.empty()},
+                                    {"--latency", !options.latency.empty()},
+                                    {"--speed", !options.speed.empty()}};
   if (options.profile.empty()) {
-    return Refuse({{"--machines", !options.machines.empty()},
-                   {"--bandwidth", !options.bandwidth.empty()},
-                   {"--latency", !options.latency.empty()},
-                   {"--speed", !options.speed.empty()}},
+    return Refuse(of_machines,
                   "goes with --profile: with --model and -f the coordinator's "
                   "workers are planned for");
   }
@@ -37,10 +38,7 @@ absl::Status CheckMachineOptions(const PlanOptions& options) {
               {"--set", !options.sets.empty()}},
              "changes a job; --profile FILE has its layers from a file"));
   if (options.machines.empty()) {
-    return Refuse({{"--bandwidth", !options.bandwidth.empty()},
-                   {"--latency", !options.latency.empty()},
-                   {"--speed", !options.speed.empty()}},
-                  "needs --machines, as in --machines 4x4");
+    return Refuse(of_machines, "needs --machines, as in --machines 4x4");
   }
   if (options.bandwidth.empty()) {
     return InvalidArgument(

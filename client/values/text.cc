@@ -59,10 +59,7 @@ bool IsAmong(const CodePoints* begin, const CodePoints* end, uint32_t point) {
 
 // Returns the columns of one character of valid UTF-8.
 int CharacterWidth(absl::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  if (first < 0x80) return 1;
-  uint32_t point = first & (0xFF >> (character.size() + 1));
-  for (const char c : character.substr(1)) point = point << 6 | (c & 0x3F);
+  const uint32_t point = Utf8CodePoint(character);
   if (IsAmong(std::begin(kWithoutWidth), std::end(kWithoutWidth), point)) {
     return 0;
   }
@@ -89,14 +86,9 @@ std::string ValidUtf8(absl::string_view text) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const size_t length = Utf8SequenceLength(text);
-    if (length == 0) {
-      result += "\xEF\xBF\xBD";
-      text.remove_prefix(1);
-    } else {
-      result.append(text.data(), length);
-      text.remove_prefix(length);
-    }
+    const absl::string_view character = TakeCharacter(text);
+    const bool good = Utf8SequenceLength(character) > 0;
+    absl::StrAppend(&result, good ? character : "\xEF\xBF\xBD");
   }
   return result;
 }
@@ -104,33 +96,29 @@ std::string ValidUtf8(absl::string_view text) {
 std::string Printable(absl::string_view text) {
   std::string result;
   const std::string valid = ValidUtf8(text);
-  for (size_t i = 0, length = 0; i < valid.size(); i += length) {
-    length = Utf8SequenceLength(absl::string_view(valid).substr(i));
-    const std::string character = valid.substr(i, length);
+  for (absl::string_view rest = valid; !rest.empty();) {
+    const absl::string_view character = TakeCharacter(rest);
     const bool space = character == "\n" || character == "\t";
-    result += space ? " " : HoldsControl(character) ? "?" : character;
+    absl::StrAppend(&result, space                     ? " "
+                             : HoldsControl(character) ? "?"
+                                                       : character);
   }
   return result;
 }
 
 int DisplayWidth(absl::string_view text) {
   int width = 0;
-  while (!text.empty()) {
-    const size_t length = std::max<size_t>(Utf8SequenceLength(text), 1);
-    width += CharacterWidth(text.substr(0, length));
-    text.remove_prefix(length);
-  }
+  while (!text.empty()) width += CharacterWidth(TakeCharacter(text));
   return width;
 }
 
 std::string CutToWidth(absl::string_view text, int columns) {
+  absl::string_view rest = text;
   size_t end = 0;
-  while (end < text.size()) {
-    const size_t length =
-        std::max<size_t>(Utf8SequenceLength(text.substr(end)), 1);
-    columns -= CharacterWidth(text.substr(end, length));
+  while (!rest.empty()) {
+    columns -= CharacterWidth(TakeCharacter(rest));
     if (columns < 0) break;
-    end += length;
+    end = text.size() - rest.size();
   }
   return std::string(text.substr(0, end));
 }
@@ -327,11 +315,6 @@ std::optional<Columns> Gather(const LossCurve& curve, int columns) {
   return result;
 }
 
-// Filled eighths of the cell in `row` (0 is the lowest) of a bar of `eighths`.
-int CellEighths(int eighths, int row) {
-  return std::clamp(eighths - 8 * row, 0, 8);
-}
-
 }  // namespace
 
 std::string PlotLoss(const LossCurve& curve, const PlotOptions& options) {
@@ -362,7 +345,7 @@ std::string PlotLoss(const LossCurve& curve, const PlotOptions& options) {
     absl::StrAppendFormat(&text, "%*s |", kLabelColumns, label);
     std::string line;
     for (const int bar : eighths) {
-      const int cell = CellEighths(bar, row);
+      const int cell = std::clamp(bar - 8 * row, 0, 8);  // filled eighths
       // Half a cell rounds up, and the lowest row always shows the bar.
       const char* ascii = cell >= 4 || (row == 0 && cell > 0) ? "#" : " ";
       line += options.unicode ? kEighths[cell] : ascii;

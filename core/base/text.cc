@@ -59,17 +59,29 @@ size_t Utf8SequenceLength(absl::string_view text) {
   return 0;
 }
 
+absl::string_view TakeCharacter(absl::string_view& text) {
+  const absl::string_view character =
+      text.substr(0, std::max<size_t>(Utf8SequenceLength(text), 1));
+  text.remove_prefix(character.size());
+  return character;
+}
+
+uint32_t Utf8CodePoint(absl::string_view sequence) {
+  uint32_t point = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() > 1) point &= 0xFF >> (sequence.size() + 1);
+  for (const char c : sequence.substr(1)) point = point << 6 | (c & 0x3F);
+  return point;
+}
+
 bool HoldsControl(absl::string_view text) {
   while (!text.empty()) {
-    const absl::string_view character =
-        text.substr(0, std::max<size_t>(Utf8SequenceLength(text), 1));
+    const absl::string_view character = TakeCharacter(text);
     if (std::any_of(std::begin(kControls), std::end(kControls),
                     [character](const auto& range) {
                       return range[0] <= character && character <= range[1];
                     })) {
       return true;
     }
-    text.remove_prefix(character.size());
   }
   return false;
 }
@@ -78,9 +90,10 @@ std::string ToUtf8(absl::string_view text, size_t most_bytes) {
   std::string clean;
   size_t before_mark = 0;  // of `clean`, so that the mark fits behind it
   while (!text.empty()) {
-    const size_t length = Utf8SequenceLength(text);
-    const std::string piece = length == 0 ? EscapedByte(text[0])
-                                          : std::string(text.substr(0, length));
+    const absl::string_view character = TakeCharacter(text);
+    const std::string piece = Utf8SequenceLength(character) == 0
+                                  ? EscapedByte(character[0])
+                                  : std::string(character);
     if (clean.size() + piece.size() > most_bytes) {
       clean.resize(before_mark);
       return absl::StrCat(clean, kCutMark);
@@ -89,7 +102,6 @@ std::string ToUtf8(absl::string_view text, size_t most_bytes) {
     if (clean.size() + kCutMark.size() <= most_bytes) {
       before_mark = clean.size();
     }
-    text.remove_prefix(length == 0 ? 1 : length);
   }
   return clean;
 }

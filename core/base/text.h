@@ -5,8 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
 namespace paceline {
@@ -15,9 +18,27 @@ namespace paceline {
 //   noun  in the singular; its plural is a regular one
 std::string Counted(int64_t count, absl::string_view noun);
 
+// text(element) of each element, with `separator` between.
+//   text  a function or a method
+template <typename Elements, typename Text>
+std::string Joined(const Elements& elements, absl::string_view separator,
+                   const Text& text) {
+  return absl::StrJoin(elements, separator,
+                       [&](std::string* out, const auto& element) {
+                         absl::StrAppend(out, std::invoke(text, element));
+                       });
+}
+
 // Bytes of the well-formed UTF-8 sequence that `text` starts with (RFC 3629,
 // section 4); 0 when it starts with none.
 size_t Utf8SequenceLength(absl::string_view text);
+
+// Takes the first sequence off `text`, which is not empty, or the byte that no
+// sequence starts with.
+absl::string_view TakeCharacter(absl::string_view& text);
+
+// The code point of a well-formed sequence.
+uint32_t Utf8CodePoint(absl::string_view sequence);
 
 // Whether `text` has a character that a terminal obeys (C0, DEL, C1), that
 // turns the direction of other text (Unicode's Bidi_Control) or that begins a

@@ -3,7 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/job/job.h"
-#include "client/study/losses.h"
+#include "client/study/measures.h"
+#include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/fakes.h"
@@ -50,7 +51,7 @@ v1::Job TwoStages() {
 
 // The row of a job; fails the test when there is none.
 BenchRow RowOrFail(const v1::Job& job, const BenchBaseline& one,
-                   const std::vector<CpuShare>& shares = {}) {
+                   const CpuShares& shares = {}) {
   return RowOf(job, one, shares).value();
 }
 
@@ -268,12 +269,10 @@ TEST(BenchLosses, NeedTheTimesOfEveryWorker) {
 
 // "1 optimal 1f1b; 4 optimal gpipe": the cases of a bench.
 std::string Cases(const BenchOptions& options, int workers) {
-  return absl::StrJoin(BenchCases(options, workers), "; ",
-                       [](std::string* out, const BenchCase& one) {
-                         absl::StrAppend(out, one.stages, " ", one.policy,
-                                         one.schedule.empty() ? "" : " ",
-                                         one.schedule);
-                       });
+  return Joined(BenchCases(options, workers), "; ", [](const BenchCase& one) {
+    return absl::StrCat(one.stages, " ", one.policy,
+                        one.schedule.empty() ? "" : " ", one.schedule);
+  });
 }
 
 TEST(BenchCases, BeginWithOneWorkerAloneOfTheSameKind) {

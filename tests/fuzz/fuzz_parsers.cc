@@ -21,7 +21,6 @@
 #include "absl/types/span.h"
 #include "client/files/job_file.h"
 #include "client/files/plan_file.h"
-#include "client/files/profile_file.h"
 #include "client/files/settings.h"
 #include "client/study/study_file.h"
 #include "core/os/daemon_process.h"
@@ -36,9 +35,8 @@
 #include "paceline/v1/round.pb.h"
 #include "paceline/v1/stage.pb.h"
 #include "tests/fuzz/fuzz_pieces.h"
-#include "worker/data/byte_images.h"
 #include "worker/data/image_reader.h"
-#include "worker/data/text_set.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 namespace {
@@ -169,10 +167,10 @@ void Text(Bytes bytes) {
   data.test_fraction = 0.5;
   for (const char* const name : {"text-labels", "text-pairs"}) {
     data.name = name;
-    TextLines::Open(data).IgnoreError();
+    OpenTextLines(data).IgnoreError();
   }
   data.name = "text";
-  TextSet::Open(data).IgnoreError();
+  OpenText(data).IgnoreError();
 }
 
 void Token(Bytes bytes) { JoinTokenText::Parse(TextOf(bytes)).IgnoreError(); }

@@ -87,15 +87,15 @@ class TimedEngine final : public FakeEngine {
 
 class ProfilerTest : public testing::Test {
  protected:
-  absl::StatusOr<std::vector<LayerMeasurement>> Profile(
-      const ModelDescription& model, int64_t memory_bytes = 0) {
+  absl::StatusOr<DeviceProfile> Profile(const ModelDescription& model,
+                                        int64_t memory_bytes = 0) {
     const ProfilerParts parts{[this](const EngineOptions& options) {
                                 ranges_.push_back(options.layers);
                                 return std::make_unique<TimedEngine>(
                                     options, clock_, cpu_, input_);
                               },
                               clock_, [this] { return cpu_; }, cancel_};
-    return ProfileLayers(spec_, model, memory_bytes, options_, parts, &facts_);
+    return ProfileLayers(spec_, model, memory_bytes, options_, parts);
   }
 
   JobSpec spec_ = [] {
@@ -108,13 +108,13 @@ class ProfilerTest : public testing::Test {
   absl::Duration cpu_;
   Tensor input_;
   CancelToken cancel_;
-  ProfileFacts facts_;
   std::vector<LayerRange> ranges_;
 };
 
 // The layers have 100, 200 and 300 bytes.
 TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
-  const auto layers = Value(Profile(SmallModel(3)));
+  const DeviceProfile profile = Value(Profile(SmallModel(3)));
+  const std::vector<LayerMeasurement>& layers = profile.layers;
 
   ASSERT_THAT(layers, SizeIs(3));
   const LayerMeasurement& middle = layers[1];
@@ -129,7 +129,7 @@ TEST_F(ProfilerTest, TellsLayersAndDirectionsApart) {
   EXPECT_NEAR(layers[2].update_seconds, 0.00075, 1e-9);
   EXPECT_NEAR(layers[2].forward.wall, 0.006, 1e-9) << "with the loss";
   EXPECT_EQ(layers[0].output_bytes, 8);
-  EXPECT_NEAR(facts_.cpu_share, 0.5, 1e-6) << "of the thread";
+  EXPECT_NEAR(profile.cpu_share, 0.5, 1e-6) << "of the thread";
 }
 
 // Over noise max-pooling would take longer than over what it will see.
@@ -157,18 +157,14 @@ TEST_F(ProfilerTest, TakesImagesThatAreSmoothAndHalfEmpty) {
 TEST_F(ProfilerTest, StopsAtItsBudgetButNotBeforeTheLeastRuns) {
   options_.budget = absl::ZeroDuration();
 
-  ASSERT_TRUE(Profile(SmallModel(2)).ok());
-
-  EXPECT_EQ(facts_.runs, options_.least_runs);
+  EXPECT_EQ(Value(Profile(SmallModel(2))).runs, options_.least_runs);
 }
 
 TEST_F(ProfilerTest, MeasuresInRunsWhatDoesNotFitAtOnce) {
   ModelDescription model = SmallModel(4);
   for (Layer& layer : model.layers) layer.parameter_bytes = 1000;
 
-  const auto layers = Value(Profile(model, 5000));
-
-  EXPECT_THAT(layers, SizeIs(4));
+  EXPECT_THAT(Value(Profile(model, 5000)).layers, SizeIs(4));
   EXPECT_THAT(ranges_,
               testing::ElementsAre(LayerRange{0, 2}, LayerRange{2, 4}));
 }
@@ -189,18 +185,17 @@ TEST_F(ProfilerTest, EndsWhenCancelled) {
   EXPECT_TRUE(absl::IsCancelled(Profile(SmallModel(2)).status()));
 }
 
-absl::StatusOr<std::vector<LayerMeasurement>> ProfileOnTheFakeEngine(
-    const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
-    ProfileFacts& facts) {
+DeviceProfile ProfileOnTheFakeEngine(const JobSpec& spec,
+                                     const ModelDescription& model,
+                                     int64_t memory_bytes) {
   const SystemClock clock;
   const CancelToken cancel;
-  return ProfileLayers(spec, model, memory_bytes,
-                       {.least_runs = 2, .budget = absl::ZeroDuration()},
-                       {[](const EngineOptions& options) {
-                          return std::make_unique<FakeEngine>(options);
-                        },
-                        clock, ThreadCpuTime, cancel},
-                       &facts);
+  return Value(ProfileLayers(spec, model, memory_bytes,
+                             {.least_runs = 2, .budget = absl::ZeroDuration()},
+                             {[](const EngineOptions& options) {
+                                return std::make_unique<FakeEngine>(options);
+                              },
+                              clock, ThreadCpuTime, cancel}));
 }
 
 TEST(ProfileLayers, RunsOnTheFakeEngine) {
@@ -209,13 +204,12 @@ TEST(ProfileLayers, RunsOnTheFakeEngine) {
   spec.model.hidden = {4};
   spec.train.micro_batch = 3;
   const auto model = DescribeModel(spec.model, {1, 3, 3}, 10);
-  ProfileFacts facts;
 
-  const auto layers = Value(ProfileOnTheFakeEngine(spec, *model, 0, facts));
+  const DeviceProfile profile = ProfileOnTheFakeEngine(spec, *model, 0);
 
-  EXPECT_EQ(layers.size(), model->layers.size());
-  EXPECT_EQ(facts.runs, 2);
-  EXPECT_GT(layers[0].kept_bytes, 0);  // the description's
+  EXPECT_EQ(profile.layers.size(), model->layers.size());
+  EXPECT_EQ(profile.runs, 2);
+  EXPECT_GT(profile.layers[0].kept_bytes, 0);  // the description's
 }
 
 // In runs of a few layers, so that what goes beside comes in and goes out.
@@ -224,11 +218,9 @@ TEST(ProfileLayers, GivesAGradientForEachFloatThatCrosses) {
   spec.model = DefaultModel("gnmt");
   spec.train.micro_batch = 2;
   const auto model = Value(DescribeModel(spec.model, {8}, 20));
-  ProfileFacts facts;
 
   for (const int64_t memory : {int64_t{6} << 20, int64_t{0}}) {
-    const auto layers =
-        Value(ProfileOnTheFakeEngine(spec, model, memory, facts));
+    const auto layers = ProfileOnTheFakeEngine(spec, model, memory).layers;
 
     EXPECT_EQ(layers.size(), model.layers.size());
     EXPECT_EQ(layers[1].kind, "bidirectional_lstm");

@@ -272,7 +272,7 @@ void Agent::EndWhatIsOverdue() {
 
 MarkedHeartbeat Agent::Heartbeat() {
   EndWhatIsOverdue();
-  const TimeReading seconds = time_.Read();
+  const v1::TimeSplit seconds = time_.Read();
   MarkedHeartbeat content;
   v1::Heartbeat& heartbeat = content.heartbeat;
   // Before anything is asked: what changes from here on is told once more.
@@ -306,7 +306,7 @@ MarkedHeartbeat Agent::Heartbeat() {
   // After the echo was taken: what is deposited in between is told already.
   if (says_pieces) AddPieces(*heartbeat.mutable_pieces());
   if (heartbeat.has_run()) {
-    *heartbeat.mutable_run()->mutable_seconds() = ToProto(seconds);
+    *heartbeat.mutable_run()->mutable_seconds() = seconds;
     heartbeat.mutable_run()->set_energy_joules(energy_.Joules());
     for (const auto& [neighbour, bytes] : sent) {
       v1::SentBytes& to = *heartbeat.mutable_run()->add_sent();

@@ -110,7 +110,7 @@ class Agent {
 
   // The records of its runs, for the metrics.
   const RunRecorder& recorder() const { return recorder_; }
-  TimeReading Time() const { return time_.Read(); }
+  v1::TimeSplit Time() const { return time_.Read(); }
   // As TimeMeter::Computing().
   std::optional<absl::Duration> Computing() const { return time_.Computing(); }
   // Totals of all runs of this process, and the state of the present one.

@@ -238,13 +238,13 @@ void WorkerMetrics::UpdateRun(const WorkerReading& reading) {
   if (reading.predicted_memory_bytes > 0) {
     Set(kPredictedMemory, reading.predicted_memory_bytes);
   }
-  for (int part = 0; part < kTimeParts; ++part) {
-    Set(kRunTime, absl::ToDoubleSeconds(reading.time.parts[part]),
-        {std::string(TimePartName(static_cast<TimePart>(part)))});
+  const v1::TimeSplit& time = reading.time;
+  for (int i = 0; i < time.GetDescriptor()->field_count(); ++i) {
+    const auto& part = *time.GetDescriptor()->field(i);
+    if (part.name() == "wall") continue;
+    Set(kRunTime, time.GetReflection()->GetDouble(time, &part), {part.name()});
   }
-  Set(kRunTime, absl::ToDoubleSeconds(reading.time.unexplained()),
-      {"unexplained"});
-  Set(kRunWall, absl::ToDoubleSeconds(reading.time.wall));
+  Set(kRunWall, time.wall());
 }
 
 void WorkerMetrics::UpdateFlow(const v1::FlowTimes& flow) {

@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "core/obs/metrics.h"
 #include "paceline/v1/coordinator.pb.h"
-#include "worker/meters/flow_meter.h"
 #include "worker/meters/time_meter.h"
 #include "worker/pipeline/piece_store.h"
 #include "worker/rounds/parts/round_event_log.h"
@@ -25,7 +24,7 @@ struct WorkerReading {
   int64_t steps_skipped = 0;
   int64_t samples = 0;
   PlaneStats frames;  // between stages
-  TimeReading time;
+  v1::TimeSplit time;
   v1::RunState run;  // the present one
   RoundReading rounds;
   PlaneStats round_frames;

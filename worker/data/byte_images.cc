@@ -1,17 +1,38 @@
-#include "worker/data/byte_images.h"
-
+// Images whose files hold their pixels as bytes: IDX (MNIST) and CIFAR.
+//
+// IDX, plain or gzipped:
+//   file   = 0x00 0x00 type rank size*rank value*
+//   type   = 0x08                       ; unsigned byte, the only one read here
+//   size   = 4 bytes, big endian
+//   e.g. 00 00 08 03 0000ea60 0000001c 0000001c ...   60,000 images of 28x28
+//
+// CIFAR-10 and CIFAR-100 in their "binary version" (Krizhevsky 2009,
+// www.cs.toronto.edu/~kriz/cifar.html):
+//   file   = record*                  ; 10,000 or 50,000 of them
+//   record = label{1 or 2} pixel{3072}
+//   label  = 1 byte                   ; CIFAR-100: first the coarse one of 20,
+//                                     ; which is not read, then the fine one
+//   pixel  = 1 byte                   ; [3, 32, 32]: red plane, green, blue
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/os/files.h"
 #include "core/transfer/checksum.h"
+#include "worker/data/crop.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 namespace {
@@ -135,23 +156,19 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check) {
 namespace {
 
 // The file as it is, or gzipped; the plain one first.
-absl::StatusOr<std::string> FindFile(const ByteImageOptions& options,
-                                     const std::string& name) {
-  const std::string plain = absl::StrCat(options.folder, "/", name);
-  const std::string zipped = absl::StrCat(plain, ".gz");
-  for (const std::string& path : {plain, zipped}) {
-    // ReadIdx() says what else is wrong with it.
-    if (!absl::IsNotFound(CheckReadable(path))) return path;
-  }
-  return NotFound("no data file ", plain, " nor ", name, ".gz beside it; ",
-                  options.remedy);
-}
-
-absl::StatusOr<IdxFile> ReadNamed(const ByteImageOptions& options,
-                                  const std::string& name,
+absl::StatusOr<IdxFile> ReadNamed(const DataSpec& data, const std::string& name,
                                   IdxHeaderCheck check) {
-  PACELINE_ASSIGN_OR_RETURN(const std::string path, FindFile(options, name));
-  return ReadIdx(path, check);
+  const std::string plain = absl::StrCat(FilesOf(data), "/", name);
+  for (const std::string& path : {plain, absl::StrCat(plain, ".gz")}) {
+    // ReadIdx() says what else is wrong with it.
+    if (!absl::IsNotFound(CheckReadable(path))) return ReadIdx(path, check);
+  }
+  // Fashion-MNIST alone needs no path.
+  return NotFound("no data file ", plain, " nor ", name, ".gz beside it; ",
+                  data.path.empty()
+                      ? "run: apt install dataset-fashion-mnist"
+                      : "set data.path to the folder that holds it on this "
+                        "machine");
 }
 
 // [28, 28] holds samples of shape [28, 28] and of [1, 28, 28].
@@ -162,14 +179,14 @@ bool FitsSample(absl::Span<const int64_t> found,
 }
 
 // Looks at the header alone.
-absl::Status CheckImages(const ByteImageOptions& options,
+absl::Status CheckImages(const DataSpec& data, int64_t most_bytes,
                          const IdxFile& images) {
   const absl::Span<const int64_t> sample =
       absl::MakeConstSpan(images.shape).subspan(1);
-  if (!FitsSample(sample, options.shape)) {
+  if (!FitsSample(sample, data.shape)) {
     return InvalidArgument(images.path, ": holds samples of shape ",
                            ShapeText(sample), ", the job's data.shape is ",
-                           ShapeText(options.shape));
+                           ShapeText(data.shape));
   }
   if (images.shape[0] > kMostSamplesOfASplit) {
     return InvalidArgument(images.path, ": says that it has ", images.shape[0],
@@ -177,10 +194,10 @@ absl::Status CheckImages(const ByteImageOptions& options,
                            " can be numbered; take less");
   }
   const int64_t bytes = NumElements(images.shape);
-  if (options.most_bytes > 0 && bytes > options.most_bytes) {
+  if (most_bytes > 0 && bytes > most_bytes) {
     return ResourceExhausted(
         images.path, ": says that it has ", bytes,
-        " bytes of images, but this worker has memory for ", options.most_bytes,
+        " bytes of images, but this worker has memory for ", most_bytes,
         ": take fewer samples, or read them where there is more memory");
   }
   return absl::OkStatus();
@@ -200,19 +217,15 @@ absl::Status CheckLabelCount(const IdxFile& labels, const IdxFile& images) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLabels(const ByteImageOptions& options,
-                         const IdxFile& labels) {
-  const auto& values = labels.values;
-  const auto bad = std::find_if(
-      values.begin(), values.end(),
-      [&options](const auto label) { return label >= options.classes; });
-  if (bad == values.end()) return absl::OkStatus();
-  return InvalidArgument(labels.path, ": label ", *bad, " of sample ",
-                         bad - values.begin(),
-                         " is no class, the job's data.classes is ",
-                         options.classes, ": set data.classes to ",
-                         *std::max_element(values.begin(), values.end()) + 1,
-                         " or more, or take the file of other labels");
+absl::Status CheckLabels(int32_t classes, const IdxFile& labels) {
+  const auto bad = absl::c_find_if(
+      labels.values, [&](uint8_t label) { return label >= classes; });
+  if (bad == labels.values.end()) return absl::OkStatus();
+  return InvalidArgument(
+      labels.path, ": label ", *bad, " of sample ", bad - labels.values.begin(),
+      " is no class, the job's data.classes is ", classes,
+      ": set data.classes to ", *absl::c_max_element(labels.values) + 1,
+      " or more, or take the file of other labels");
 }
 
 // CIFAR's images are as wide and as high.
@@ -221,7 +234,7 @@ constexpr int64_t kPixels = 3 * kSide * kSide;
 constexpr int64_t kMostShift = 4;  // He et al. 2016, section 4.2
 
 // Appends the labels of `file` to `labels`.
-absl::Status ReadLabels(const ByteImageOptions& options, int64_t label_bytes,
+absl::Status ReadLabels(int32_t classes, int64_t label_bytes,
                         const ByteFile& file, std::vector<uint8_t>& labels) {
   const int64_t record = label_bytes + kPixels;
   if (file.size() == 0 || file.size() % record != 0) {
@@ -234,11 +247,11 @@ absl::Status ReadLabels(const ByteImageOptions& options, int64_t label_bytes,
       [&](int64_t offset, absl::Span<const uint8_t> bytes) -> absl::Status {
         for (size_t at = 0; at < bytes.size(); at += record) {
           const uint8_t label = bytes[at + label_bytes - 1];
-          if (label >= options.classes) {
+          if (label >= classes) {
             return InvalidArgument(
                 file.path(), ": label ", label, " of record ",
                 (offset + static_cast<int64_t>(at)) / record,
-                " is no class, there are ", options.classes,
+                " is no class, there are ", classes,
                 ": set data.name to the one of its two data sets that the file "
                 "is of, and data.classes to its");
           }
@@ -248,41 +261,199 @@ absl::Status ReadLabels(const ByteImageOptions& options, int64_t label_bytes,
       });
 }
 
-}  // namespace
+struct RecordFile {
+  std::unique_ptr<ByteFile> bytes;
+  int64_t first = 0;  // its first record's number in the split
+};
 
-absl::StatusOr<std::unique_ptr<ByteImages>> ByteImages::OpenIdx(
-    const ByteImageOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(Split train, OpenIdxSplit(options, "train"));
-  if (train.labels.empty()) {
-    return InvalidArgument(options.folder, ": no training samples");
+struct ByteSplit {
+  std::vector<uint8_t> labels;  // [samples]
+  std::vector<uint8_t> images;  // [samples, ...shape]; or in files
+  std::vector<RecordFile> files;
+  int64_t label_bytes = 1;  // of a record in these; the last one counts
+};
+
+// How an image is moved and mirrored.
+struct Shift {
+  int64_t right = 0;
+  int64_t down = 0;
+  bool mirrored = false;
+};
+
+// Keeps the labels, and scales pixels while loading.  Immutable.
+class ByteImages final : public SampleSet {
+ public:
+  // channels: one for each, or one for all pixels.
+  ByteImages(const DataSpec& data, int64_t seed,
+             const std::vector<ChannelScale>& channels, ByteSplit train,
+             ByteSplit test)
+      : SampleSet({DType::kF32, data.shape, {}}, std::ssize(train.labels),
+                  std::ssize(test.labels)),
+        crop_(CropOf(data.crop)),
+        flip_(data.flip),
+        seed_(seed),
+        size_(NumElements(data.shape)),
+        train_(std::move(train)),
+        test_(std::move(test)) {
+    Checksum contents;
+    for (const ByteSplit* const split : {&train_, &test_}) {
+      contents.Update(split->labels);
+      contents.Update(split->images);
+    }
+    facts_.contents = contents.Digest();
+    for (const ChannelScale& channel : channels) {
+      std::array<float, 256>& scaled = scaled_.emplace_back();
+      for (int pixel = 0; pixel < 256; ++pixel) {
+        scaled[pixel] = channel.Of(static_cast<float>(pixel));
+      }
+    }
   }
-  PACELINE_ASSIGN_OR_RETURN(Split test, OpenIdxSplit(options, "t10k"));
-  return std::unique_ptr<ByteImages>(
-      new ByteImages(options, std::move(train), std::move(test)));
-}
 
-absl::StatusOr<ByteImages::Split> ByteImages::OpenIdxSplit(
-    const ByteImageOptions& options, const std::string& prefix) {
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override {
+    const ByteSplit& from = place.split == BatchPhase::kTrain ? train_ : test_;
+    std::vector<uint8_t> kept;
+    for (size_t i = 0; i < place.indices.size(); ++i) {
+      const int32_t sample = place.indices[i];
+      PACELINE_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> pixels,
+                                PixelsOf(from, sample, kept));
+      labels.As<int64_t>()[i] = from.labels[sample];
+      Scale(pixels, Draw(place, sample), SampleOf<float>(inputs, i));
+    }
+    return absl::OkStatus();
+  }
+  std::vector<int32_t> TrainLabels() const override {
+    return {train_.labels.begin(), train_.labels.end()};
+  }
+  int64_t memory_bytes() const override {
+    return std::ssize(train_.labels) + std::ssize(train_.images) +
+           std::ssize(test_.labels) + std::ssize(test_.images);
+  }
+
+ private:
+  Shift Draw(const MicroBatchPlace& place, int32_t sample) const {
+    Shift shift;
+    if (place.split != BatchPhase::kTrain) return shift;
+    SplitMix64 random = AugmentationOf(seed_, place.epoch, sample);
+    shift.mirrored = random.Unit() < flip_;
+    if (crop_ != Crop::kRandom) return shift;
+    for (int64_t* const way : {&shift.right, &shift.down}) {
+      *way =
+          static_cast<int64_t>(random.Below(2 * kMostShift + 1)) - kMostShift;
+    }
+    return shift;
+  }
+
+  // kept: memory for what comes from a file.
+  absl::StatusOr<absl::Span<const uint8_t>> PixelsOf(
+      const ByteSplit& from, int32_t sample, std::vector<uint8_t>& kept) const {
+    if (from.files.empty()) {
+      return absl::MakeConstSpan(from.images).subspan(sample * size_, size_);
+    }
+    const auto after =
+        std::upper_bound(from.files.begin(), from.files.end(), sample,
+                         [](int32_t number, const RecordFile& file) {
+                           return number < file.first;
+                         });
+    const RecordFile& file = *std::prev(after);
+    kept.resize(size_);
+    PACELINE_RETURN_IF_ERROR(file.bytes->ReadAt(
+        (sample - file.first) * (from.label_bytes + size_) + from.label_bytes,
+        absl::MakeSpan(kept)));
+    return absl::MakeConstSpan(kept);
+  }
+
+  void Scale(absl::Span<const uint8_t> pixels, const Shift& shift,
+             absl::Span<float> values) const {
+    const auto plane = size_ / static_cast<int64_t>(scaled_.size());
+    const bool moved = shift.right != 0 || shift.down != 0 || shift.mirrored;
+    float* value = values.data();
+    const uint8_t* from = pixels.data();
+    for (const std::array<float, 256>& scaled : scaled_) {
+      if (!moved) {
+        value = std::transform(from, from + plane, value,
+                               [&](uint8_t pixel) { return scaled[pixel]; });
+      }
+      for (int64_t y = 0; moved && y < kSide; ++y) {
+        const int64_t from_y = y - shift.down;
+        const bool outside = from_y < 0 || from_y >= kSide;
+        for (int64_t x = 0; x < kSide; ++x) {
+          const int64_t from_x =
+              (shift.mirrored ? kSide - 1 - x : x) - shift.right;
+          const bool black = outside || from_x < 0 || from_x >= kSide;
+          *value++ = scaled[black ? 0 : from[from_y * kSide + from_x]];
+        }
+      }
+      from += plane;
+    }
+  }
+
+  const Crop crop_;
+  const double flip_;  // probability of a mirror image; training
+  const int64_t seed_;
+  const int64_t size_;  // of an image, in pixels of all channels
+  const ByteSplit train_;
+  const ByteSplit test_;
+  // Every pixel value as a float, by channel.
+  std::vector<std::array<float, 256>> scaled_;
+};
+
+absl::StatusOr<ByteSplit> OpenIdxSplit(const DataSpec& data, int64_t most_bytes,
+                                       const std::string& prefix) {
   PACELINE_ASSIGN_OR_RETURN(
       IdxFile images,
-      ReadNamed(options, absl::StrCat(prefix, "-images-idx3-ubyte"),
-                [&options](const IdxFile& header) {
-                  return CheckImages(options, header);
+      ReadNamed(data, absl::StrCat(prefix, "-images-idx3-ubyte"),
+                [&](const IdxFile& header) {
+                  return CheckImages(data, most_bytes, header);
                 }));
   PACELINE_ASSIGN_OR_RETURN(
       IdxFile labels,
-      ReadNamed(options, absl::StrCat(prefix, "-labels-idx1-ubyte"),
-                [&images](const IdxFile& header) {
+      ReadNamed(data, absl::StrCat(prefix, "-labels-idx1-ubyte"),
+                [&](const IdxFile& header) {
                   return CheckLabelCount(header, images);
                 }));
-  PACELINE_RETURN_IF_ERROR(CheckLabels(options, labels));
-  return Split{std::move(labels.values), std::move(images.values), {}, 1};
+  PACELINE_RETURN_IF_ERROR(CheckLabels(data.classes, labels));
+  return ByteSplit{std::move(labels.values), std::move(images.values), {}};
 }
 
-absl::StatusOr<std::unique_ptr<ByteImages>> ByteImages::OpenCifar(
-    const std::string& name, const ByteImageOptions& options) {
-  const bool hundred = name == "cifar100";
-  PACELINE_CHECK(hundred || name == "cifar10", name);
+absl::StatusOr<ByteSplit> OpenCifarSplit(const DataSpec& data,
+                                         const std::vector<std::string>& names,
+                                         int64_t label_bytes) {
+  ByteSplit split;
+  split.label_bytes = label_bytes;
+  for (const std::string& name : names) {
+    RecordFile file;
+    PACELINE_ASSIGN_OR_RETURN(
+        file.bytes, ByteFile::Open(absl::StrCat(data.path, "/", name)));
+    file.first = std::ssize(split.labels);
+    PACELINE_RETURN_IF_ERROR(
+        ReadLabels(data.classes, label_bytes, *file.bytes, split.labels));
+    split.files.push_back(std::move(file));
+  }
+  return split;
+}
+
+}  // namespace
+
+OpenedSet OpenIdx(const DataSpec& data, int64_t most_bytes) {
+  PACELINE_ASSIGN_OR_RETURN(ByteSplit train,
+                            OpenIdxSplit(data, most_bytes, "train"));
+  if (train.labels.empty()) {
+    return InvalidArgument(FilesOf(data), ": no training samples");
+  }
+  PACELINE_ASSIGN_OR_RETURN(ByteSplit test,
+                            OpenIdxSplit(data, most_bytes, "t10k"));
+  DataSpec plain = data;  // nothing is drawn
+  plain.crop = DataSpec().crop;
+  plain.flip = 0;
+  return std::make_unique<ByteImages>(plain, /*seed=*/0,
+                                      std::vector{ScalesOf(data).front()},
+                                      std::move(train), std::move(test));
+}
+
+OpenedSet OpenCifar(const DataSpec& data, int64_t seed) {
+  const bool hundred = data.name == "cifar100";
+  PACELINE_CHECK(hundred || data.name == "cifar10", data.name);
   using Names = std::vector<std::string>;
   const Names train_files =
       hundred
@@ -291,121 +462,12 @@ absl::StatusOr<std::unique_ptr<ByteImages>> ByteImages::OpenCifar(
                   "data_batch_4.bin", "data_batch_5.bin"};
   const Names test_files = {hundred ? "test.bin" : "test_batch.bin"};
   const int64_t label_bytes = hundred ? 2 : 1;
-  PACELINE_ASSIGN_OR_RETURN(Split train,
-                            OpenCifarSplit(options, train_files, label_bytes));
-  PACELINE_ASSIGN_OR_RETURN(Split test,
-                            OpenCifarSplit(options, test_files, label_bytes));
-  return std::unique_ptr<ByteImages>(
-      new ByteImages(options, std::move(train), std::move(test)));
-}
-
-absl::StatusOr<ByteImages::Split> ByteImages::OpenCifarSplit(
-    const ByteImageOptions& options, const std::vector<std::string>& names,
-    int64_t label_bytes) {
-  Split split;
-  split.label_bytes = label_bytes;
-  for (const std::string& name : names) {
-    File file;
-    PACELINE_ASSIGN_OR_RETURN(
-        file.bytes, ByteFile::Open(absl::StrCat(options.folder, "/", name)));
-    file.first = static_cast<int64_t>(split.labels.size());
-    PACELINE_RETURN_IF_ERROR(
-        ReadLabels(options, label_bytes, *file.bytes, split.labels));
-    split.files.push_back(std::move(file));
-  }
-  return split;
-}
-
-ByteImages::ByteImages(const ByteImageOptions& options, Split train, Split test)
-    : SampleSet({DType::kF32, options.shape, {}}, std::ssize(train.labels),
-                std::ssize(test.labels)),
-      options_(options),
-      size_(NumElements(options.shape)),
-      train_(std::move(train)),
-      test_(std::move(test)) {
-  Checksum contents;
-  for (const Split* const split : {&train_, &test_}) {
-    contents.Update(split->labels);
-    contents.Update(split->images);
-  }
-  facts_.contents = contents.Digest();
-  for (const ChannelScale& channel : options.channels) {
-    std::array<float, 256>& scaled = scaled_.emplace_back();
-    for (int pixel = 0; pixel < 256; ++pixel) {
-      scaled[pixel] = channel.Of(static_cast<float>(pixel));
-    }
-  }
-}
-
-absl::Status ByteImages::Load(const MicroBatchPlace& place, Tensor& inputs,
-                              Tensor& labels) const {
-  const Split& from = place.split == BatchPhase::kTrain ? train_ : test_;
-  std::vector<uint8_t> kept;
-  for (size_t i = 0; i < place.indices.size(); ++i) {
-    const int32_t sample = place.indices[i];
-    PACELINE_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> pixels,
-                              PixelsOf(from, sample, kept));
-    labels.As<int64_t>()[i] = from.labels[sample];
-    Scale(pixels, Draw(place, sample),
-          inputs.As<float>().subspan(i * size_, size_));
-  }
-  return absl::OkStatus();
-}
-
-ByteImages::Shift ByteImages::Draw(const MicroBatchPlace& place,
-                                   int32_t sample) const {
-  Shift shift;
-  if (place.split != BatchPhase::kTrain) return shift;
-  SplitMix64 random = AugmentationOf(options_.seed, place.epoch, sample);
-  shift.mirrored = random.Unit() < options_.flip;
-  if (options_.crop != Crop::kRandom) return shift;
-  const auto draw = [&random] {
-    return static_cast<int64_t>(random.Below(2 * kMostShift + 1)) - kMostShift;
-  };
-  shift.right = draw();
-  shift.down = draw();
-  return shift;
-}
-
-absl::StatusOr<absl::Span<const uint8_t>> ByteImages::PixelsOf(
-    const Split& from, int32_t sample, std::vector<uint8_t>& kept) const {
-  if (from.files.empty()) {
-    return absl::MakeConstSpan(from.images).subspan(sample * size_, size_);
-  }
-  const auto after = std::upper_bound(
-      from.files.begin(), from.files.end(), sample,
-      [](int32_t number, const File& file) { return number < file.first; });
-  const File& file = *std::prev(after);
-  kept.resize(size_);
-  PACELINE_RETURN_IF_ERROR(file.bytes->ReadAt(
-      (sample - file.first) * (from.label_bytes + size_) + from.label_bytes,
-      absl::MakeSpan(kept)));
-  return absl::MakeConstSpan(kept);
-}
-
-void ByteImages::Scale(absl::Span<const uint8_t> pixels, const Shift& shift,
-                       absl::Span<float> values) const {
-  const auto plane = size_ / static_cast<int64_t>(scaled_.size());
-  const bool moved = shift.right != 0 || shift.down != 0 || shift.mirrored;
-  float* value = values.data();
-  const uint8_t* from = pixels.data();
-  for (const std::array<float, 256>& scaled : scaled_) {
-    if (!moved) {
-      value = std::transform(from, from + plane, value,
-                             [&](uint8_t pixel) { return scaled[pixel]; });
-    }
-    for (int64_t y = 0; moved && y < kSide; ++y) {
-      const int64_t from_y = y - shift.down;
-      const bool outside = from_y < 0 || from_y >= kSide;
-      for (int64_t x = 0; x < kSide; ++x) {
-        const int64_t from_x =
-            (shift.mirrored ? kSide - 1 - x : x) - shift.right;
-        const bool black = outside || from_x < 0 || from_x >= kSide;
-        *value++ = scaled[black ? 0 : from[from_y * kSide + from_x]];
-      }
-    }
-    from += plane;
-  }
+  PACELINE_ASSIGN_OR_RETURN(ByteSplit train,
+                            OpenCifarSplit(data, train_files, label_bytes));
+  PACELINE_ASSIGN_OR_RETURN(ByteSplit test,
+                            OpenCifarSplit(data, test_files, label_bytes));
+  return std::make_unique<ByteImages>(data, seed, ScalesOf(data),
+                                      std::move(train), std::move(test));
 }
 
 }  // namespace paceline

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/errors.h"
+#include "core/data/data_sets.h"
 
 namespace paceline {
 namespace {
@@ -31,9 +32,10 @@ int64_t Half(int64_t margin) {
 // `target` pixels from (x, y) on of the resized picture, in the picture's own.
 Box BoxAt(ImageSize picture, ImageSize resized, int64_t x, int64_t y,
           ImageSize target) {
-  const double across = static_cast<double>(picture.width) / resized.width;
-  const double down = static_cast<double>(picture.height) / resized.height;
-  return {x * across, y * down, target.width * across, target.height * down};
+  return Scaled(
+      {static_cast<double>(x), static_cast<double>(y),
+       static_cast<double>(target.width), static_cast<double>(target.height)},
+      resized, picture);
 }
 
 Box WholeOfRatio(ImageSize picture) {
@@ -51,6 +53,13 @@ Crop CropOf(const std::string& name) {
   if (name == "random") return Crop::kRandom;
   PACELINE_CHECK(name == "random-resized", name);
   return Crop::kRandomResized;
+}
+
+Box Scaled(const Box& box, ImageSize from, ImageSize to) {
+  const double across = static_cast<double>(to.width) / from.width;
+  const double down = static_cast<double>(to.height) / from.height;
+  return {box.left * across, box.top * down, box.width * across,
+          box.height * down};
 }
 
 SplitMix64 AugmentationOf(int64_t seed, int64_t epoch, int64_t sample) {
@@ -116,16 +125,12 @@ void Turn::Apply(absl::Span<const float> from, ImageSize size, bool mirrored,
   }
 }
 
-std::vector<ChannelScale> MakeChannelScales(
-    int channels, absl::Span<const double> mean,
-    absl::Span<const double> deviation) {
-  const auto of = [](absl::Span<const double> values, int channel) {
-    return values[values.size() == 1 ? 0 : channel];
-  };
+std::vector<ChannelScale> ScalesOf(const DataSpec& data) {
+  const DataSpec full = WithPixelScale(data);
   std::vector<ChannelScale> scales;
-  for (int c = 0; c < channels; ++c) {
-    scales.push_back({static_cast<float>(of(mean, c)),
-                      static_cast<float>(of(deviation, c))});
+  for (size_t c = 0; c < full.mean.size(); ++c) {
+    scales.push_back({static_cast<float>(full.mean[c]),
+                      static_cast<float>(full.deviation[c])});
   }
   return scales;
 }

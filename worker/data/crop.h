@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "core/base/random.h"
+#include "core/job/spec/job_spec.h"
 #include "worker/data/image_reader.h"
 
 namespace paceline {
@@ -28,6 +29,9 @@ enum class Crop : uint8_t {
 
 // "center", "random", "random-resized", which CheckDataSpec() has checked.
 Crop CropOf(const std::string& name);
+
+// `box` of a picture of size `from`, where that has size `to`.
+Box Scaled(const Box& box, ImageSize from, ImageSize to);
 
 // Randomness of one sample in one epoch: the same whatever else is drawn.
 SplitMix64 AugmentationOf(int64_t seed, int64_t epoch, int64_t sample);
@@ -90,11 +94,8 @@ struct ChannelScale {
   float Of(float pixel) const { return (pixel / 255.0f - mean) / deviation; }
 };
 
-// One for each channel; `mean` and `deviation` hold one number, or one a
-// channel.
-std::vector<ChannelScale> MakeChannelScales(int channels,
-                                            absl::Span<const double> mean,
-                                            absl::Span<const double> deviation);
+// One for each channel, as the job or else its data set says.
+std::vector<ChannelScale> ScalesOf(const DataSpec& data);
 
 struct ResampleOptions {
   ImageSize source;

@@ -116,22 +116,34 @@ bool IsDamage(int message) {
          message == JWRN_MUST_RESYNC;
 }
 
-// libjpeg reports errors by a call that must not return: it jumps back to the
-// last Try().  Between the two are only frames of libjpeg and of functions
-// below that own nothing.
+// libjpeg and libpng report errors by a call that must not return: it jumps
+// back to the last Try().  Between the two are only frames of the library and
+// of functions below that own nothing.
 struct Escape {
-  jpeg_error_mgr manager;  // first: libjpeg hands out its address
-  jmp_buf back;
-  char message[JMSG_LENGTH_MAX];
+  absl::Status Try(const char* format, absl::FunctionRef<void()> body) {
+    if (setjmp(back) == 0) {
+      body();
+      return absl::OkStatus();
+    }
+    return InvalidArgument("is no good ", format, ": ", message);
+  }
+
+  jmp_buf back = {};
+  char message[JMSG_LENGTH_MAX] = "";
 };
 
-Escape* EscapeOf(j_common_ptr codec) {
-  return reinterpret_cast<Escape*>(codec->err);
+struct JpegEscape {
+  jpeg_error_mgr manager;  // first: libjpeg hands out its address
+  Escape escape;
+};
+
+Escape& EscapeOf(j_common_ptr codec) {
+  return reinterpret_cast<JpegEscape*>(codec->err)->escape;
 }
 
 [[noreturn]] void OnError(j_common_ptr codec) {
-  codec->err->format_message(codec, EscapeOf(codec)->message);
-  longjmp(EscapeOf(codec)->back, 1);
+  codec->err->format_message(codec, EscapeOf(codec).message);
+  longjmp(EscapeOf(codec).back, 1);
 }
 
 void OnMessage(j_common_ptr codec, int level) {
@@ -143,113 +155,102 @@ void OnOutput(j_common_ptr) {}
 void OnProgress(j_common_ptr codec) {
   const auto* const decoder = reinterpret_cast<j_decompress_ptr>(codec);
   if (decoder->input_scan_number <= kMostScans) return;
-  absl::SNPrintF(EscapeOf(codec)->message, JMSG_LENGTH_MAX,
-                 "more than %d scans", kMostScans);
-  longjmp(EscapeOf(codec)->back, 1);
+  absl::SNPrintF(EscapeOf(codec).message, JMSG_LENGTH_MAX, "more than %d scans",
+                 kMostScans);
+  longjmp(EscapeOf(codec).back, 1);
 }
 
 class JpegReader final : public ImageReader {
  public:
-  JpegReader(absl::Span<const uint8_t> bytes, int channels);
+  JpegReader(absl::Span<const uint8_t> bytes, int channels)
+      : bytes_(bytes), channels_(channels) {
+    decoder_.err = jpeg_std_error(&escape_.manager);
+    escape_.manager.error_exit = OnError;
+    escape_.manager.emit_message = OnMessage;
+    escape_.manager.output_message = OnOutput;
+    progress_.progress_monitor = OnProgress;
+  }
   ~JpegReader() override { jpeg_destroy_decompress(&decoder_); }
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  absl::Status ReadHeader();
+  absl::Status ReadHeader() {
+    PACELINE_RETURN_IF_ERROR(Try([this] {
+      jpeg_create_decompress(&decoder_);
+      decoder_.progress = &progress_;
+      decoder_.mem->max_memory_to_use = kMostBytesHeld;
+      jpeg_mem_src(&decoder_, bytes_.data(), bytes_.size());
+      jpeg_read_header(&decoder_, TRUE);
+    }));
+    return CheckImageSize(size(), bytes_.size(), kMostJpegPixelsAByte);
+  }
+
   ImageSize size() const override {
     return {decoder_.image_width, decoder_.image_height};
   }
   int orientation() const override { return OrientationOfJpeg(bytes_); }
-  absl::StatusOr<ImageSize> Start(int most_shrink) override;
-  absl::Status ReadRow(absl::Span<uint8_t> row) override;
-  absl::Status Finish() override;
+
+  absl::StatusOr<ImageSize> Start(int most_shrink) override {
+    const bool cmyk = decoder_.jpeg_color_space == JCS_CMYK ||
+                      decoder_.jpeg_color_space == JCS_YCCK;
+    PACELINE_RETURN_IF_ERROR(Try([&] {
+      decoder_.out_color_space = cmyk             ? JCS_CMYK
+                                 : channels_ == 1 ? JCS_GRAYSCALE
+                                                  : JCS_RGB;
+      decoder_.scale_num = 8 / most_shrink;
+      decoder_.scale_denom = 8;
+      // The one method whose SIMD gives the same bytes as its C.
+      decoder_.dct_method = JDCT_ISLOW;
+      jpeg_start_decompress(&decoder_);
+    }));
+    if (cmyk) cmyk_.resize(size_t{4} * decoder_.output_width);
+    return ImageSize{decoder_.output_width, decoder_.output_height};
+  }
+
+  absl::Status ReadRow(absl::Span<uint8_t> row) override {
+    JSAMPROW into = cmyk_.empty() ? row.data() : cmyk_.data();
+    PACELINE_RETURN_IF_ERROR(
+        Try([&] { jpeg_read_scanlines(&decoder_, &into, 1); }));
+    if (!cmyk_.empty()) FromCmyk(row);
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() override {
+    return Try([this] { jpeg_finish_decompress(&decoder_); });
+  }
 
  private:
-  absl::Status Try(absl::FunctionRef<void()> body);
-  void FromCmyk(absl::Span<uint8_t> row) const;
+  absl::Status Try(absl::FunctionRef<void()> body) {
+    return escape_.escape.Try("JPEG", body);
+  }
+
+  // Adobe's programs write ink upside down, and say that they did the writing.
+  void FromCmyk(absl::Span<uint8_t> row) const {
+    const int flip = decoder_.saw_Adobe_marker ? 0 : 255;
+    const uint8_t* ink = cmyk_.data();
+    for (uint8_t* pixel = row.data(); pixel < row.data() + row.size();
+         pixel += channels_, ink += 4) {
+      const int light = ink[3] ^ flip;
+      int rgb[3];
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = ((ink[c] ^ flip) * light + 127) / 255;
+      }
+      if (channels_ == 3) {
+        std::copy(rgb, rgb + 3, pixel);
+      } else {
+        // The luma of JFIF (ITU-R BT.601), in thousandths.
+        *pixel = (299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2] + 500) / 1000;
+      }
+    }
+  }
 
   const absl::Span<const uint8_t> bytes_;
   const int channels_;
-  Escape escape_ = {};
+  JpegEscape escape_ = {};
   jpeg_progress_mgr progress_ = {};
   jpeg_decompress_struct decoder_ = {};
   std::vector<uint8_t> cmyk_;  // a row; empty for other colours
 };
-
-JpegReader::JpegReader(absl::Span<const uint8_t> bytes, int channels)
-    : bytes_(bytes), channels_(channels) {
-  decoder_.err = jpeg_std_error(&escape_.manager);
-  escape_.manager.error_exit = OnError;
-  escape_.manager.emit_message = OnMessage;
-  escape_.manager.output_message = OnOutput;
-  progress_.progress_monitor = OnProgress;
-}
-
-absl::Status JpegReader::Try(absl::FunctionRef<void()> body) {
-  if (setjmp(escape_.back) == 0) {
-    body();
-    return absl::OkStatus();
-  }
-  return InvalidArgument("is no good JPEG: ", escape_.message);
-}
-
-absl::Status JpegReader::ReadHeader() {
-  PACELINE_RETURN_IF_ERROR(Try([this] {
-    jpeg_create_decompress(&decoder_);
-    decoder_.progress = &progress_;
-    decoder_.mem->max_memory_to_use = kMostBytesHeld;
-    jpeg_mem_src(&decoder_, bytes_.data(), bytes_.size());
-    jpeg_read_header(&decoder_, TRUE);
-  }));
-  return CheckImageSize(size(), bytes_.size(), kMostJpegPixelsAByte);
-}
-
-absl::StatusOr<ImageSize> JpegReader::Start(int most_shrink) {
-  const bool cmyk = decoder_.jpeg_color_space == JCS_CMYK ||
-                    decoder_.jpeg_color_space == JCS_YCCK;
-  PACELINE_RETURN_IF_ERROR(Try([&] {
-    decoder_.out_color_space = cmyk             ? JCS_CMYK
-                               : channels_ == 1 ? JCS_GRAYSCALE
-                                                : JCS_RGB;
-    decoder_.scale_num = 8 / most_shrink;
-    decoder_.scale_denom = 8;
-    // The one method whose SIMD gives the same bytes as its C.
-    decoder_.dct_method = JDCT_ISLOW;
-    jpeg_start_decompress(&decoder_);
-  }));
-  if (cmyk) cmyk_.resize(size_t{4} * decoder_.output_width);
-  return ImageSize{decoder_.output_width, decoder_.output_height};
-}
-
-absl::Status JpegReader::ReadRow(absl::Span<uint8_t> row) {
-  JSAMPROW into = cmyk_.empty() ? row.data() : cmyk_.data();
-  PACELINE_RETURN_IF_ERROR(
-      Try([&] { jpeg_read_scanlines(&decoder_, &into, 1); }));
-  if (!cmyk_.empty()) FromCmyk(row);
-  return absl::OkStatus();
-}
-
-// Adobe's programs write ink upside down, and say that they did the writing.
-void JpegReader::FromCmyk(absl::Span<uint8_t> row) const {
-  const int flip = decoder_.saw_Adobe_marker ? 0 : 255;
-  const uint8_t* ink = cmyk_.data();
-  for (uint8_t* pixel = row.data(); pixel < row.data() + row.size();
-       pixel += channels_, ink += 4) {
-    const int light = ink[3] ^ flip;
-    int rgb[3];
-    for (int c = 0; c < 3; ++c) rgb[c] = ((ink[c] ^ flip) * light + 127) / 255;
-    if (channels_ == 3) {
-      std::copy(rgb, rgb + 3, pixel);
-    } else {
-      // The luma of JFIF (ITU-R BT.601), in thousandths.
-      *pixel = (299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2] + 500) / 1000;
-    }
-  }
-}
-
-absl::Status JpegReader::Finish() {
-  return Try([this] { jpeg_finish_decompress(&decoder_); });
-}
 
 // Deflate packs at most 1032 bytes into one (RFC 1951: 258 for two bits); a
 // pixel takes a bit or more.
@@ -269,19 +270,107 @@ class PngReader final : public ImageReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  absl::Status ReadHeader();
+  absl::Status ReadHeader() {
+    png_ =
+        png_create_read_struct(PNG_LIBPNG_VER_STRING, this, OnError, OnWarning);
+    if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    if (info_ == nullptr) {
+      return ResourceExhausted("no memory left to read a PNG");
+    }
+    PACELINE_RETURN_IF_ERROR(Try([this] {
+      png_set_read_fn(png_, this, OnRead);
+      png_set_user_limits(png_, kLongestSide, kLongestSide);
+      png_set_chunk_malloc_max(png_, kMostChunkBytes);
+      png_read_info(png_, info_);
+#ifdef PNG_eXIf_SUPPORTED
+      png_uint_32 exif_bytes = 0;
+      png_bytep exif = nullptr;
+      if (png_get_eXIf_1(png_, info_, &exif_bytes, &exif) != 0) {
+        orientation_ = OrientationIn({exif, exif_bytes});
+      }
+#endif
+    }));
+    size_ = {png_get_image_width(png_, info_),
+             png_get_image_height(png_, info_)};
+    return CheckImageSize(size_, bytes_, kMostPngPixelsAByte);
+  }
+
   ImageSize size() const override { return size_; }
   int orientation() const override { return orientation_; }
-  absl::StatusOr<ImageSize> Start(int most_shrink) override;
-  absl::Status ReadRow(absl::Span<uint8_t> row) override;
-  absl::Status Finish() override;
+
+  absl::StatusOr<ImageSize> Start(int /*most_shrink*/) override {
+    const bool interlaced =
+        png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
+    const int64_t pixels = size_.width * size_.height;
+    if (interlaced && pixels > kMostInterlacedPixels) {
+      return InvalidArgument("has ", size_.width, " x ", size_.height,
+                             " interlaced pixels; at most ",
+                             kMostInterlacedPixels,
+                             " are read, save it without interlacing");
+    }
+    PACELINE_RETURN_IF_ERROR(Try([this] {
+      SetTransformations();
+      png_set_interlace_handling(png_);
+      png_read_update_info(png_, info_);
+      const size_t row_bytes = channels_ * size_.width;
+      if (png_get_rowbytes(png_, info_) != row_bytes) {
+        png_error(png_, "colours that cannot be converted");
+      }
+    }));
+    if (!interlaced) return size_;
+    interlaced_.resize(pixels * channels_);
+    std::vector<png_bytep> rows;
+    for (int64_t y = 0; y < size_.height; ++y) {
+      rows.push_back(interlaced_.data() + y * size_.width * channels_);
+    }
+    PACELINE_RETURN_IF_ERROR(Try([&] { png_read_image(png_, rows.data()); }));
+    return size_;
+  }
+
+  absl::Status ReadRow(absl::Span<uint8_t> row) override {
+    if (interlaced_.empty()) {
+      return Try([&] { png_read_row(png_, row.data(), nullptr); });
+    }
+    std::copy_n(interlaced_.begin() + next_row_++ * row.size(), row.size(),
+                row.begin());
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() override {
+    return Try([this] { png_read_end(png_, nullptr); });
+  }
 
  private:
-  [[noreturn]] static void OnError(png_structp png, png_const_charp message);
+  [[noreturn]] static void OnError(png_structp png, png_const_charp message) {
+    Escape& escape = static_cast<PngReader*>(png_get_error_ptr(png))->escape_;
+    std::strncpy(escape.message, message, sizeof(escape.message) - 1);
+    longjmp(escape.back, 1);
+  }
   static void OnWarning(png_structp, png_const_charp) {}
-  static void OnRead(png_structp png, png_bytep into, size_t count);
-  absl::Status Try(absl::FunctionRef<void()> body);
-  void SetTransformations();
+  static void OnRead(png_structp png, png_bytep into, size_t count) {
+    auto* const self = static_cast<PngReader*>(png_get_io_ptr(png));
+    if (count > self->rest_.size()) png_error(png, "cut short");
+    std::copy_n(self->rest_.begin(), count, into);
+    self->rest_.remove_prefix(count);
+  }
+
+  absl::Status Try(absl::FunctionRef<void()> body) {
+    return escape_.Try("PNG", body);
+  }
+
+  void SetTransformations() {
+    const int type = png_get_color_type(png_, info_);
+    png_set_expand(png_);  // palettes, and 1, 2 or 4 bits
+    png_set_scale_16(png_);
+    png_set_strip_alpha(png_);
+    const bool colour = (type & PNG_COLOR_MASK_COLOR) != 0;
+    if (colour && channels_ == 1) {
+      // The luma of ITU-R BT.601, as libjpeg's.
+      png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
+    } else if (!colour && channels_ == 3) {
+      png_set_gray_to_rgb(png_);
+    }
+  }
 
   absl::Span<const uint8_t> rest_;  // what libpng has not yet asked for
   const size_t bytes_;
@@ -290,113 +379,10 @@ class PngReader final : public ImageReader {
   int orientation_ = 1;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  jmp_buf back_ = {};
-  char message_[128] = "";
+  Escape escape_;
   std::vector<uint8_t> interlaced_;  // the whole picture, where it must be
   int64_t next_row_ = 0;             // of interlaced_
 };
-
-// libpng's errors jump back to the last Try(), as libjpeg's.
-void PngReader::OnError(png_structp png, png_const_charp message) {
-  auto* const self = static_cast<PngReader*>(png_get_error_ptr(png));
-  std::strncpy(self->message_, message, sizeof(self->message_) - 1);
-  longjmp(self->back_, 1);
-}
-
-void PngReader::OnRead(png_structp png, png_bytep into, size_t count) {
-  auto* const self = static_cast<PngReader*>(png_get_io_ptr(png));
-  if (count > self->rest_.size()) png_error(png, "cut short");
-  std::copy_n(self->rest_.begin(), count, into);
-  self->rest_.remove_prefix(count);
-}
-
-absl::Status PngReader::Try(absl::FunctionRef<void()> body) {
-  if (setjmp(back_) == 0) {
-    body();
-    return absl::OkStatus();
-  }
-  return InvalidArgument("is no good PNG: ", message_);
-}
-
-absl::Status PngReader::ReadHeader() {
-  png_ =
-      png_create_read_struct(PNG_LIBPNG_VER_STRING, this, OnError, OnWarning);
-  if (png_ != nullptr) info_ = png_create_info_struct(png_);
-  if (info_ == nullptr) {
-    return ResourceExhausted("no memory left to read a PNG");
-  }
-  PACELINE_RETURN_IF_ERROR(Try([this] {
-    png_set_read_fn(png_, this, OnRead);
-    png_set_user_limits(png_, kLongestSide, kLongestSide);
-    png_set_chunk_malloc_max(png_, kMostChunkBytes);
-    png_read_info(png_, info_);
-#ifdef PNG_eXIf_SUPPORTED
-    png_uint_32 exif_bytes = 0;
-    png_bytep exif = nullptr;
-    if (png_get_eXIf_1(png_, info_, &exif_bytes, &exif) != 0) {
-      orientation_ = OrientationIn({exif, exif_bytes});
-    }
-#endif
-  }));
-  size_ = {png_get_image_width(png_, info_), png_get_image_height(png_, info_)};
-  return CheckImageSize(size_, bytes_, kMostPngPixelsAByte);
-}
-
-void PngReader::SetTransformations() {
-  const int type = png_get_color_type(png_, info_);
-  png_set_expand(png_);  // palettes, and 1, 2 or 4 bits
-  png_set_scale_16(png_);
-  png_set_strip_alpha(png_);
-  const bool colour = (type & PNG_COLOR_MASK_COLOR) != 0;
-  if (colour && channels_ == 1) {
-    // The luma of ITU-R BT.601, as libjpeg's.
-    png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
-  } else if (!colour && channels_ == 3) {
-    png_set_gray_to_rgb(png_);
-  }
-}
-
-absl::StatusOr<ImageSize> PngReader::Start(int /*most_shrink*/) {
-  const bool interlaced =
-      png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
-  const int64_t pixels = size_.width * size_.height;
-  if (interlaced && pixels > kMostInterlacedPixels) {
-    return InvalidArgument("has ", size_.width, " x ", size_.height,
-                           " interlaced pixels; at most ",
-                           kMostInterlacedPixels,
-                           " are read, save it without interlacing");
-  }
-  PACELINE_RETURN_IF_ERROR(Try([this] {
-    SetTransformations();
-    png_set_interlace_handling(png_);
-    png_read_update_info(png_, info_);
-    const size_t row_bytes = channels_ * size_.width;
-    if (png_get_rowbytes(png_, info_) != row_bytes) {
-      png_error(png_, "colours that cannot be converted");
-    }
-  }));
-  if (!interlaced) return size_;
-  interlaced_.resize(pixels * channels_);
-  std::vector<png_bytep> rows;
-  for (int64_t y = 0; y < size_.height; ++y) {
-    rows.push_back(interlaced_.data() + y * size_.width * channels_);
-  }
-  PACELINE_RETURN_IF_ERROR(Try([&] { png_read_image(png_, rows.data()); }));
-  return size_;
-}
-
-absl::Status PngReader::ReadRow(absl::Span<uint8_t> row) {
-  if (interlaced_.empty()) {
-    return Try([&] { png_read_row(png_, row.data(), nullptr); });
-  }
-  std::copy_n(interlaced_.begin() + next_row_++ * row.size(), row.size(),
-              row.begin());
-  return absl::OkStatus();
-}
-
-absl::Status PngReader::Finish() {
-  return Try([this] { png_read_end(png_, nullptr); });
-}
 
 }  // namespace
 

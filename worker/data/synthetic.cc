@@ -7,8 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "worker/data/text_set.h"
-
 namespace paceline {
 namespace {
 
@@ -32,14 +30,6 @@ constexpr int64_t kRun = 1024;
 
 int64_t Below(SplitMix64& random, int64_t end) {
   return static_cast<int64_t>(random.Below(end));
-}
-
-// The part of a tensor that is sample i.
-template <typename T>
-absl::Span<T> SampleOf(Tensor& tensor, size_t i) {
-  const absl::Span<T> all = tensor.As<T>();
-  const size_t size = all.size() / tensor.shape[0];
-  return all.subspan(i * size, size);
 }
 
 static_assert(std::endian::native == std::endian::little,

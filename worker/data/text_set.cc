@@ -1,15 +1,20 @@
-#include "worker/data/text_set.h"
-
+// Texts as data sets.  A sample is a block of tokens, each to be told from
+// those before it; or a line: a labelled text, or a pair of sentences.
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -19,11 +24,32 @@
 #include "core/data/data_sets.h"
 #include "core/os/files.h"
 #include "core/transfer/checksum.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 
+void WritePair(absl::Span<const int64_t> source,
+               absl::Span<const int64_t> target, absl::Span<int64_t> input,
+               absl::Span<int64_t> labels) {
+  const size_t block = labels.size();
+  PACELINE_CHECK(input.size() == 2 * block && source.size() <= block &&
+                     target.size() < block,
+                 "source=", source.size(), " target=", target.size(),
+                 " input=", input.size(), " labels=", block);
+  absl::c_fill(input, kPaddingToken);
+  absl::c_fill(labels, kNoLabel);
+  absl::c_copy(source, input.begin());
+  input[block] = kBeginToken;
+  absl::c_copy(target, input.begin() + block + 1);
+  absl::c_copy(target, labels.begin());
+  labels[target.size()] = kEndToken;
+}
+
+namespace {
+
+// `path` itself; or of a folder its train.txt and, if there is one, val.txt.
 std::vector<std::string> TextFilesOf(const std::string& path,
-                                     const std::string& ending) {
+                                     const std::string& ending = ".txt") {
   const auto folder = ListFolder(path);
   if (!folder.ok()) return {path};
   std::vector<std::string> files = {absl::StrCat(path, "/train", ending)};
@@ -34,25 +60,6 @@ std::vector<std::string> TextFilesOf(const std::string& path,
   return files;
 }
 
-void WritePair(absl::Span<const int64_t> source,
-               absl::Span<const int64_t> target, absl::Span<int64_t> input,
-               absl::Span<int64_t> labels) {
-  const size_t block = labels.size();
-  PACELINE_CHECK(input.size() == 2 * block && source.size() <= block &&
-                     target.size() < block,
-                 "source=", source.size(), " target=", target.size(),
-                 " input=", input.size(), " labels=", block);
-  std::fill(input.begin(), input.end(), kPaddingToken);
-  std::fill(labels.begin(), labels.end(), kNoLabel);
-  std::copy(source.begin(), source.end(), input.begin());
-  input[block] = kBeginToken;
-  std::copy(target.begin(), target.end(), input.begin() + block + 1);
-  std::copy(target.begin(), target.end(), labels.begin());
-  labels[target.size()] = kEndToken;
-}
-
-namespace {
-
 // The beginning of a text shows this.
 struct TextLook {
   bool has_mark = false;  // a byte-order mark of UTF-8
@@ -60,11 +67,10 @@ struct TextLook {
   bool has_cr = false;  // lines that end with CR LF
 };
 
-constexpr uint8_t kMark[] = {0xef, 0xbb, 0xbf};
+constexpr absl::string_view kMark = "\xef\xbb\xbf";
 
-bool BeginsWithMark(absl::Span<const uint8_t> bytes) {
-  return bytes.size() >= sizeof(kMark) &&
-         std::equal(std::begin(kMark), std::end(kMark), bytes.begin());
+absl::string_view AsText(absl::Span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // Adds the file to `contents`; of a large one parts that are evenly spaced.
@@ -81,12 +87,10 @@ absl::StatusOr<TextLook> LookAt(const ByteFile& file, Checksum& contents) {
     PACELINE_RETURN_IF_ERROR(file.ReadAt(at, absl::MakeSpan(bytes)));
     contents.Update(bytes);
     if (at > 0) continue;
-    constexpr uint8_t kEnd[] = {'\r', '\n'};
-    look.has_mark = BeginsWithMark(bytes);
+    look.has_mark = absl::StartsWith(AsText(bytes), kMark);
     look.is_utf16 = bytes.size() > 1 && (bytes[0] | 1) == 0xff &&
                     (bytes[1] | 1) == 0xff && bytes[0] != bytes[1];
-    look.has_cr = std::search(bytes.begin(), bytes.end(), std::begin(kEnd),
-                              std::end(kEnd)) != bytes.end();
+    look.has_cr = absl::StrContains(AsText(bytes), "\r\n");
   }
   return look;
 }
@@ -113,15 +117,26 @@ void NoteOthers(const std::string& folder,
   others.AddTo(notes);
 }
 
-}  // namespace
+// Where a text lies.
+struct TextPlace {
+  int64_t first = 0;  // byte
+  int64_t bytes = 0;  // as far as a block takes them
+};
+
+struct Line {
+  int32_t file = 0;
+  int32_t label = 0;
+  TextPlace source;  // of a pair
+  TextPlace text;    // of a pair the target
+};
 
 // Takes the lines out of a file that comes in pieces; a line may be longer than
 // the memory.  Thread-compatible.
-class TextLines::Reader {
+class LineReader {
  public:
   // data and lines outlive this.
-  Reader(const DataSpec& data, bool inference, int32_t file, std::string path,
-         std::vector<Line>& lines)
+  LineReader(const DataSpec& data, bool inference, int32_t file,
+             std::string path, std::vector<Line>& lines)
       : data_(data),
         inference_(inference),
         pairs_(FindDataSet(data.name)->kind == SampleKind::kPairs),
@@ -131,12 +146,13 @@ class TextLines::Reader {
 
   // offset: of `bytes` in the file.
   absl::Status Take(int64_t offset, absl::Span<const uint8_t> bytes) {
-    const size_t first =
-        offset == 0 && BeginsWithMark(bytes) ? sizeof(kMark) : 0;
+    const size_t first = offset == 0 && absl::StartsWith(AsText(bytes), kMark)
+                             ? kMark.size()
+                             : 0;
     for (size_t i = first; i < bytes.size(); ++i) {
       const auto at = offset + static_cast<int64_t>(i);
       PACELINE_RETURN_IF_ERROR(bytes[i] == '\n' ? EndLine()
-                               : in_text_       ? TakeText(bytes[i])
+                               : open_.in_text  ? TakeText(bytes[i])
                                : pairs_         ? TakeSource(at, bytes[i])
                                                 : TakeLabel(at, bytes[i]));
     }
@@ -149,12 +165,19 @@ class TextLines::Reader {
   // The last line may have no line feed.
   absl::Status End() {
     const bool begun =
-        in_text_ || negative_ || digits_ > 0 || line_.source.bytes > 0;
+        open_.in_text || !open_.label.empty() || open_.line.source.bytes > 0;
     return begun ? EndLine() : absl::OkStatus();
   }
 
  private:
-  static constexpr int kMostDigits = 9;  // fit int32
+  // The part of a line that is read.
+  struct Open {
+    Line line;
+    std::string label;
+    bool in_text = false;
+    bool after_cr = false;
+    bool is_cut = false;
+  };
 
   template <typename... Parts>
   absl::Status Refuse(const Parts&... why) const {
@@ -167,93 +190,88 @@ class TextLines::Reader {
   }
 
   absl::Status TakeLabel(int64_t at, uint8_t byte) {
-    if (byte == '\t' && digits_ > 0) return EndLabel(at);
-    if (byte == '-' && digits_ == 0 && !negative_) {
-      negative_ = true;
-      return absl::OkStatus();
+    constexpr size_t kMostDigits = 9;  // fit int32
+    std::string& text = open_.label;
+    if (byte == '\t' && absl::SimpleAtoi(text, &open_.line.label)) {
+      return EndLabel(at);
     }
-    if (byte < '0' || byte > '9' || ++digits_ > kMostDigits) {
+    const bool negative = absl::StartsWith(text, "-");
+    if (!(absl::ascii_isdigit(byte) && text.size() < kMostDigits + negative) &&
+        !(byte == '-' && text.empty())) {
       return RefuseLabel();
     }
-    label_ = 10 * label_ + (byte - '0');
+    text += static_cast<char>(byte);
     return absl::OkStatus();
   }
 
   absl::Status EndLabel(int64_t at) {
-    if (negative_) {
+    const int32_t label = open_.line.label;
+    if (absl::StartsWith(open_.label, "-")) {
       // A sample without a label: nothing is to be learnt from it.
-      if (label_ != -kNoLabel) return RefuseLabel();
+      if (label != kNoLabel) return RefuseLabel();
       if (!inference_) {
         return Refuse(
             "has label -100, none, from which nothing can be learnt; such "
             "lines are for kind: infer");
       }
-      label_ = kNoLabel;
     }
-    if (label_ >= data_.classes) {
-      return Refuse("has label ", label_, ", the job's data.classes is ",
+    if (label >= data_.classes) {
+      return Refuse("has label ", label, ", the job's data.classes is ",
                     data_.classes, "; labels count from 0");
     }
-    line_.label = static_cast<int32_t>(label_);
     BeginText(at + 1);
     return absl::OkStatus();
   }
 
   absl::Status TakeSource(int64_t at, uint8_t byte) {
+    TextPlace& source = open_.line.source;
     if (byte != '\t') {
-      if (line_.source.bytes == 0) line_.source.first = at;
-      return Add(byte, data_.block, line_.source);
+      if (source.bytes == 0) source.first = at;
+      return Add(byte, data_.block, source);
     }
-    if (line_.source.bytes == 0) {
-      return Refuse("has nothing before its tabulator");
-    }
+    if (source.bytes == 0) return Refuse("has nothing before its tabulator");
     BeginText(at + 1);
     return absl::OkStatus();
   }
 
   void BeginText(int64_t at) {
-    in_text_ = true;
-    line_.text = {at, 0};
+    open_.in_text = true;
+    open_.line.text = {at, 0};
   }
 
   // One token of a block is the beginning, of a target's block its end.
   absl::Status TakeText(uint8_t byte) {
+    TextPlace& text = open_.line.text;
     // The last one before a line feed belongs to that.
-    if (std::exchange(after_cr_, byte == '\r')) {
-      PACELINE_RETURN_IF_ERROR(Add('\r', data_.block - 1, line_.text));
+    if (std::exchange(open_.after_cr, byte == '\r')) {
+      PACELINE_RETURN_IF_ERROR(Add('\r', data_.block - 1, text));
     }
-    return after_cr_ ? absl::OkStatus()
-                     : Add(byte, data_.block - 1, line_.text);
+    return open_.after_cr ? absl::OkStatus() : Add(byte, data_.block - 1, text);
   }
 
-  absl::Status Add(uint8_t byte, int64_t most, Text& text) {
+  absl::Status Add(uint8_t byte, int64_t most, TextPlace& text) {
     if (pairs_ && byte < kFirstWordToken) {
-      return Refuse(
-          absl::StrCat("has a byte ", static_cast<int>(byte),
-                       ", which stands for what is no text; take it out"));
+      return Refuse("has a byte ", static_cast<int>(byte),
+                    ", which stands for what is no text; take it out");
     }
     if (!pairs_ && byte == data_.padding) {
       return Refuse("has a byte ", data_.padding,
                     " in its text, which is data.padding");
     }
-    line_is_cut_ = line_is_cut_ || text.bytes == most;
+    open_.is_cut = open_.is_cut || text.bytes == most;
     text.bytes = std::min(text.bytes + 1, most);
     return absl::OkStatus();
   }
 
   absl::Status EndLine() {
-    if (!in_text_) {
+    if (!open_.in_text) {
       return Refuse(pairs_ ? "has no tabulator; a line is SOURCE TAB TARGET"
                            : "has no tabulator behind a label");
     }
-    line_.file = file_;
-    lines_.push_back(std::exchange(line_, {}));
-    cut_ += std::exchange(line_is_cut_, false);
-    after_cr_ = false;
-    in_text_ = false;
-    negative_ = false;
-    digits_ = 0;
-    label_ = 0;
+    open_.line.file = file_;
+    lines_.push_back(open_.line);
+    cut_ += open_.is_cut;
+    open_ = {};
     ++number_;
     return absl::OkStatus();
   }
@@ -265,17 +283,9 @@ class TextLines::Reader {
   const std::string path_;
   std::vector<Line>& lines_;
   int64_t number_ = 1;  // of the line
-  bool negative_ = false;
-  int digits_ = 0;
-  int64_t label_ = 0;
-  bool in_text_ = false;
-  bool after_cr_ = false;
-  bool line_is_cut_ = false;
   int64_t cut_ = 0;
-  Line line_;
+  Open open_;
 };
-
-namespace {
 
 // Says what to do where the test split is too short; begins with "; " or is
 // empty.
@@ -287,82 +297,20 @@ std::string TestRemedy(const DataSpec& data, size_t files, bool inference) {
   return data.test_fraction < 1 ? "; data.test_fraction 1 takes all of it" : "";
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<TextLines>> TextLines::Open(const DataSpec& data,
-                                                           bool inference) {
-  Files files;
-  Split lines;
-  DataFacts facts;
-  Checksum contents;
-  const std::vector<std::string> paths = TextFilesOf(data.path);
-  for (const std::string& path : paths) {
-    PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
-    PACELINE_ASSIGN_OR_RETURN(const TextLook look, LookAt(*file, contents));
-    if (look.is_utf16) return RefuseUtf16(path);
-    files.push_back(std::move(file));
-  }
-  NoteOthers(data.path, paths, facts.notes);
-  int64_t cut = 0;
-  for (size_t i = 0; i < files.size(); ++i) {
-    Reader reader(data, inference, static_cast<int32_t>(i), files[i]->path(),
-                  i == 0 ? lines.train : lines.test);
-    PACELINE_RETURN_IF_ERROR(
-        files[i]->Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
-          contents.Update(bytes);
-          return reader.Take(offset, bytes);
-        }));
-    PACELINE_RETURN_IF_ERROR(reader.End());
-    cut += reader.cut();
-  }
-  facts.contents = contents.Digest();
-  std::vector<Line>& train = lines.train;
-  if (cut > 0) {
-    facts.notes.push_back(absl::StrCat(
-        "the ends of ", cut, " of ", train.size() + lines.test.size(),
-        " lines are not used: they are longer than data.block, ", data.block));
-  }
-  if (files.size() == 1) {
-    const auto last = static_cast<int64_t>(static_cast<double>(train.size()) *
-                                           data.test_fraction);
-    lines.test.assign(train.end() - last, train.end());
-    if (data.test_fraction < 1) train.resize(train.size() - last);
-  }
-  if (inference) {
-    if (lines.test.empty()) {
-      return InvalidArgument(data.path, ": has no line to predict for",
-                             TestRemedy(data, files.size(), inference));
-    }
-    if (train.empty()) train = lines.test;
-  }
-  if (!inference) NoteSorted(data, lines, files.size() == 1, facts.notes);
-  const bool wants_test = files.size() > 1 || data.test_fraction > 0;
-  if (train.empty() || (wants_test && lines.test.empty())) {
-    return InvalidArgument(data.path, ": has ", train.size(),
-                           " lines for training and ", lines.test.size(),
-                           " for evaluation, need at least 1 of each",
-                           TestRemedy(data, files.size(), inference));
-  }
-  std::unique_ptr<TextLines> set(
-      new TextLines(data, std::move(files), std::move(lines)));
-  set->facts_ = std::move(facts);
-  return set;
-}
-
 // Evaluation gets the last lines of a file, which are of a class or two where
 // the lines were sorted.
-void TextLines::NoteSorted(const DataSpec& data, const Split& lines,
-                           bool one_file, std::vector<std::string>& notes) {
+void NoteSorted(const DataSpec& data, const std::vector<Line>& train_lines,
+                const std::vector<Line>& test_lines, bool one_file,
+                std::vector<std::string>& notes) {
   std::set<int32_t> train, test;
-  for (const Line& line : lines.train) train.insert(line.label);
-  for (const Line& line : lines.test) test.insert(line.label);
-  const bool is_new =
-      !std::includes(train.begin(), train.end(), test.begin(), test.end());
+  for (const Line& line : train_lines) train.insert(line.label);
+  for (const Line& line : test_lines) test.insert(line.label);
+  const bool is_new = !absl::c_includes(train, test);
   int64_t changes = 0;
-  for (size_t i = 1; i < lines.train.size(); ++i) {
-    changes += lines.train[i].label != lines.train[i - 1].label;
+  for (size_t i = 1; i < train_lines.size(); ++i) {
+    changes += train_lines[i].label != train_lines[i - 1].label;
   }
-  const bool is_sorted = one_file && lines.train.size() > train.size() &&
+  const bool is_sorted = one_file && train_lines.size() > train.size() &&
                          changes + 1 == std::ssize(train) &&
                          (train.size() > 1 || is_new);
   if (test.empty() || (!is_new && !is_sorted) || data.test_fraction >= 1) {
@@ -375,55 +323,69 @@ void TextLines::NoteSorted(const DataSpec& data, const Split& lines,
                    "; shuffle the lines, as by 'shuf'"));
 }
 
-TextLines::TextLines(const DataSpec& data, Files files, Split lines)
-    : SampleSet(FormatOf(data), std::ssize(lines.train),
-                std::ssize(lines.test)),
-      data_(data),
-      files_(std::move(files)),
-      lines_(std::move(lines)) {}
+using Files = std::vector<std::unique_ptr<ByteFile>>;  // 1 or 2
 
-absl::Status TextLines::ReadText(int32_t file, const Text& text,
-                                 std::vector<int64_t>& tokens) const {
-  std::vector<uint8_t> bytes(text.bytes);
-  PACELINE_RETURN_IF_ERROR(
-      files_[file]->ReadAt(text.first, absl::MakeSpan(bytes)));
-  tokens.assign(bytes.begin(), bytes.end());
-  return absl::OkStatus();
-}
-
-std::vector<int32_t> TextLines::TrainLabels() const {
-  std::vector<int32_t> labels;
-  for (const Line& line : lines_.train) labels.push_back(line.label);
-  return labels;
-}
-
-absl::Status TextLines::Load(const MicroBatchPlace& place, Tensor& inputs,
-                             Tensor& labels) const {
-  const std::vector<Line>& lines =
-      place.split == BatchPhase::kTrain ? lines_.train : lines_.test;
-  const auto block = static_cast<size_t>(data_.block);
-  const bool pairs = !format().label_shape.empty();
-  std::vector<int64_t> source, text;
-  for (size_t i = 0; i < place.indices.size(); ++i) {
-    const Line& line = lines[place.indices[i]];
-    PACELINE_RETURN_IF_ERROR(ReadText(line.file, line.text, text));
-    if (pairs) {
-      PACELINE_RETURN_IF_ERROR(ReadText(line.file, line.source, source));
-      WritePair(source, text,
-                inputs.As<int64_t>().subspan(2 * i * block, 2 * block),
-                labels.As<int64_t>().subspan(i * block, block));
-      continue;
-    }
-    const auto tokens = inputs.As<int64_t>().subspan(i * block, block);
-    tokens[0] = kBeginToken;
-    const auto end = std::copy(text.begin(), text.end(), tokens.begin() + 1);
-    std::fill(end, tokens.end(), data_.padding);
-    labels.As<int64_t>()[i] = line.label;
+// Immutable.
+class TextLines final : public SampleSet {
+ public:
+  TextLines(const DataSpec& data, Files files, std::vector<Line> train,
+            std::vector<Line> test, DataFacts facts)
+      : SampleSet(FormatOf(data), std::ssize(train), std::ssize(test)),
+        data_(data),
+        files_(std::move(files)),
+        train_(std::move(train)),
+        test_(std::move(test)) {
+    facts_ = std::move(facts);
   }
-  return absl::OkStatus();
-}
 
-namespace {
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override {
+    const std::vector<Line>& lines =
+        place.split == BatchPhase::kTrain ? train_ : test_;
+    const bool pairs = !format().label_shape.empty();
+    std::vector<int64_t> source, text;
+    for (size_t i = 0; i < place.indices.size(); ++i) {
+      const Line& line = lines[place.indices[i]];
+      PACELINE_RETURN_IF_ERROR(ReadText(line.file, line.text, text));
+      if (pairs) {
+        PACELINE_RETURN_IF_ERROR(ReadText(line.file, line.source, source));
+        WritePair(source, text, SampleOf<int64_t>(inputs, i),
+                  SampleOf<int64_t>(labels, i));
+        continue;
+      }
+      const auto tokens = SampleOf<int64_t>(inputs, i);
+      tokens[0] = kBeginToken;
+      std::fill(absl::c_copy(text, tokens.begin() + 1), tokens.end(),
+                data_.padding);
+      labels.As<int64_t>()[i] = line.label;
+    }
+    return absl::OkStatus();
+  }
+  std::vector<int32_t> TrainLabels() const override {
+    std::vector<int32_t> labels;
+    for (const Line& line : train_) labels.push_back(line.label);
+    return labels;
+  }
+  int64_t memory_bytes() const override {
+    return static_cast<int64_t>(sizeof(Line)) *
+           (std::ssize(train_) + std::ssize(test_));
+  }
+
+ private:
+  absl::Status ReadText(int32_t file, const TextPlace& text,
+                        std::vector<int64_t>& tokens) const {
+    std::vector<uint8_t> bytes(text.bytes);
+    PACELINE_RETURN_IF_ERROR(
+        files_[file]->ReadAt(text.first, absl::MakeSpan(bytes)));
+    tokens.assign(bytes.begin(), bytes.end());
+    return absl::OkStatus();
+  }
+
+  const DataSpec data_;
+  const Files files_;
+  const std::vector<Line> train_;
+  const std::vector<Line> test_;
+};
 
 constexpr int64_t kMostCharacters =
     1 << 16;  // different ones: numbered in 16 bits
@@ -432,15 +394,29 @@ int64_t TokenAt(const uint8_t* bytes, int bytes_a_token) {
   return bytes_a_token == 1 ? bytes[0] : bytes[0] | bytes[1] << 8;
 }
 
-// Thread-safe: the file is.
-class FileTokens final : public TokenSource {
+// A row of tokens, in a file or kept.  Immutable; several threads may read at
+// the same time.
+class TokenSource {
  public:
-  FileTokens(std::unique_ptr<ByteFile> file, int bytes_a_token)
+  TokenSource(std::unique_ptr<ByteFile> file, int bytes_a_token)
       : file_(std::move(file)), bytes_a_token_(bytes_a_token) {}
+  explicit TokenSource(std::vector<uint16_t> kept) : kept_(std::move(kept)) {}
 
-  int64_t size() const override { return file_->size() / bytes_a_token_; }
+  int64_t size() const {
+    return file_ == nullptr ? std::ssize(kept_)
+                            : file_->size() / bytes_a_token_;
+  }
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>(sizeof(uint16_t)) * std::ssize(kept_);
+  }
 
-  absl::Status Read(int64_t first, absl::Span<int64_t> into) const override {
+  // Tokens [first, first + into.size()), which must exist.
+  // Errors: DataLoss  the file is shorter than when it was opened
+  absl::Status Read(int64_t first, absl::Span<int64_t> into) const {
+    if (file_ == nullptr) {
+      std::copy_n(kept_.begin() + first, into.size(), into.begin());
+      return absl::OkStatus();
+    }
     std::array<uint8_t, 8192> bytes;
     const size_t at_once = bytes.size() / bytes_a_token_;
     while (!into.empty()) {
@@ -458,37 +434,11 @@ class FileTokens final : public TokenSource {
   }
 
  private:
-  const std::unique_ptr<ByteFile> file_;
-  const int bytes_a_token_;
+  const std::unique_ptr<ByteFile> file_;  // null: kept
+  const int bytes_a_token_ = 0;
+  const std::vector<uint16_t> kept_;
 };
-
-// Immutable.
-class KeptTokens final : public TokenSource {
- public:
-  explicit KeptTokens(std::vector<uint16_t> tokens)
-      : tokens_(std::move(tokens)) {}
-
-  int64_t size() const override { return static_cast<int64_t>(tokens_.size()); }
-  int64_t memory_bytes() const override {
-    return static_cast<int64_t>(sizeof(uint16_t)) * size();
-  }
-
-  absl::Status Read(int64_t first, absl::Span<int64_t> into) const override {
-    std::copy_n(tokens_.begin() + first, into.size(), into.begin());
-    return absl::OkStatus();
-  }
-
- private:
-  const std::vector<uint16_t> tokens_;
-};
-
-// text: one character.
-uint32_t CodePoint(absl::string_view text) {
-  uint32_t point = static_cast<uint8_t>(text[0]);
-  if (text.size() > 1) point &= 0xff >> (text.size() + 1);
-  for (const char byte : text.substr(1)) point = point << 6 | (byte & 0x3f);
-  return point;
-}
+using Sources = std::vector<std::unique_ptr<TokenSource>>;  // 1 or 2
 
 // Calls `take` with every character of the file.
 absl::Status ForEachCharacter(const ByteFile& file,
@@ -509,7 +459,7 @@ absl::Status ForEachCharacter(const ByteFile& file,
           const size_t length = Utf8SequenceLength(rest);
           if (length == 0 && rest.size() < kLongest) break;
           if (length == 0) return refuse();
-          const uint32_t point = CodePoint(rest.substr(0, length));
+          const uint32_t point = Utf8CodePoint(rest.substr(0, length));
           if (at > 0 || point != kMarkPoint) take(point);
           rest.remove_prefix(length);
           at += static_cast<int64_t>(length);
@@ -555,29 +505,33 @@ absl::Status CheckTokens(const ByteFile& file, int bytes_a_token,
       });
 }
 
-absl::StatusOr<std::unique_ptr<TokenSource>> OpenTokenFile(
-    const std::string& path, int bytes_a_token, int32_t classes) {
-  PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
-  if (file->size() % bytes_a_token != 0) {
-    return InvalidArgument(path, ": has ", file->size(),
-                           " bytes, need tokens of ", bytes_a_token,
-                           " bytes each; it may be cut short");
+absl::StatusOr<Sources> OpenTokenFiles(const std::vector<std::string>& paths,
+                                       int bytes_a_token, int32_t classes) {
+  Sources sources;
+  for (const std::string& path : paths) {
+    PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
+    if (file->size() % bytes_a_token != 0) {
+      return InvalidArgument(path, ": has ", file->size(),
+                             " bytes, need tokens of ", bytes_a_token,
+                             " bytes each; it may be cut short");
+    }
+    PACELINE_RETURN_IF_ERROR(CheckTokens(*file, bytes_a_token, classes));
+    sources.push_back(
+        std::make_unique<TokenSource>(std::move(file), bytes_a_token));
   }
-  PACELINE_RETURN_IF_ERROR(CheckTokens(*file, bytes_a_token, classes));
-  return std::make_unique<FileTokens>(std::move(file), bytes_a_token);
+  return sources;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<TokenSource>>> OpenCharacters(
-    const std::vector<std::string>& paths, int32_t classes,
-    std::string& names) {
-  std::vector<std::unique_ptr<ByteFile>> files;
+absl::StatusOr<Sources> OpenCharacters(const std::vector<std::string>& paths,
+                                       int32_t classes, std::string& names) {
+  Files files;
   std::set<uint32_t> different;
   for (const std::string& path : paths) {
     PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
     PACELINE_RETURN_IF_ERROR(ForEachCharacter(
         *file, [&](uint32_t point) { different.insert(point); }));
-    PACELINE_RETURN_IF_ERROR(CheckCharacters(
-        *file, static_cast<int64_t>(different.size()), classes));
+    PACELINE_RETURN_IF_ERROR(
+        CheckCharacters(*file, std::ssize(different), classes));
     files.push_back(std::move(file));
   }
   const std::vector<uint32_t> sorted(different.begin(), different.end());
@@ -586,14 +540,14 @@ absl::StatusOr<std::vector<std::unique_ptr<TokenSource>>> OpenCharacters(
     points.push_back(absl::StrFormat("U+%04X", point));
   }
   names = ClassesText(points);
-  std::vector<std::unique_ptr<TokenSource>> sources;
+  Sources sources;
   for (const auto& file : files) {
     std::vector<uint16_t> tokens;
     PACELINE_RETURN_IF_ERROR(ForEachCharacter(*file, [&](uint32_t point) {
-      const auto rank = std::lower_bound(sorted.begin(), sorted.end(), point);
-      tokens.push_back(static_cast<uint16_t>(rank - sorted.begin()));
+      tokens.push_back(static_cast<uint16_t>(
+          absl::c_lower_bound(sorted, point) - sorted.begin()));
     }));
-    sources.push_back(std::make_unique<KeptTokens>(std::move(tokens)));
+    sources.push_back(std::make_unique<TokenSource>(std::move(tokens)));
   }
   return sources;
 }
@@ -625,10 +579,6 @@ absl::Status CheckLengths(const DataSpec& data, int64_t train, int64_t test,
   return absl::OkStatus();
 }
 
-}  // namespace
-
-namespace {
-
 // Fills in what can be said of the files before their tokens are read.
 absl::Status LookAtTexts(const DataSpec& data,
                          const std::vector<std::string>& paths,
@@ -655,28 +605,125 @@ absl::Status LookAtTexts(const DataSpec& data,
   return absl::OkStatus();
 }
 
+// A part of a source.
+struct TokenSplit {
+  const TokenSource* source = nullptr;
+  int64_t first = 0;
+  int64_t tokens = 0;
+};
+
+// Immutable.
+class TextSet final : public SampleSet {
+ public:
+  TextSet(const DataSpec& data, Sources sources, TokenSplit train,
+          TokenSplit test, DataFacts facts)
+      : SampleSet({DType::kI64, {data.block}, {data.block}},
+                  SamplesIn(train.tokens, data.block),
+                  SamplesIn(test.tokens, data.block)),
+        block_(data.block),
+        sources_(std::move(sources)),
+        train_(train),
+        test_(test) {
+    facts_ = std::move(facts);
+  }
+
+  absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
+                    Tensor& labels) const override {
+    const TokenSplit& from = place.split == BatchPhase::kTrain ? train_ : test_;
+    for (size_t i = 0; i < place.indices.size(); ++i) {
+      const int64_t first = from.first + place.indices[i] * block_;
+      PACELINE_RETURN_IF_ERROR(
+          from.source->Read(first, SampleOf<int64_t>(inputs, i)));
+      PACELINE_RETURN_IF_ERROR(
+          from.source->Read(first + 1, SampleOf<int64_t>(labels, i)));
+    }
+    return absl::OkStatus();
+  }
+  int64_t memory_bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& source : sources_) bytes += source->memory_bytes();
+    return bytes;
+  }
+
+ private:
+  const int64_t block_;
+  const Sources sources_;
+  const TokenSplit train_;
+  const TokenSplit test_;
+};
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data,
-                                                       bool inference) {
+OpenedSet OpenTextLines(const DataSpec& data, bool inference) {
+  Files files;
+  std::vector<Line> train, test;
+  DataFacts facts;
+  Checksum contents;
+  const std::vector<std::string> paths = TextFilesOf(data.path);
+  for (const std::string& path : paths) {
+    PACELINE_ASSIGN_OR_RETURN(auto file, ByteFile::Open(path));
+    PACELINE_ASSIGN_OR_RETURN(const TextLook look, LookAt(*file, contents));
+    if (look.is_utf16) return RefuseUtf16(path);
+    files.push_back(std::move(file));
+  }
+  NoteOthers(data.path, paths, facts.notes);
+  int64_t cut = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    LineReader reader(data, inference, static_cast<int32_t>(i),
+                      files[i]->path(), i == 0 ? train : test);
+    PACELINE_RETURN_IF_ERROR(
+        files[i]->Scan(1, [&](int64_t offset, absl::Span<const uint8_t> bytes) {
+          contents.Update(bytes);
+          return reader.Take(offset, bytes);
+        }));
+    PACELINE_RETURN_IF_ERROR(reader.End());
+    cut += reader.cut();
+  }
+  facts.contents = contents.Digest();
+  if (cut > 0) {
+    facts.notes.push_back(absl::StrCat(
+        "the ends of ", cut, " of ", train.size() + test.size(),
+        " lines are not used: they are longer than data.block, ", data.block));
+  }
+  if (files.size() == 1) {
+    const auto last = static_cast<int64_t>(static_cast<double>(train.size()) *
+                                           data.test_fraction);
+    test.assign(train.end() - last, train.end());
+    if (data.test_fraction < 1) train.resize(train.size() - last);
+  }
+  if (inference) {
+    if (test.empty()) {
+      return InvalidArgument(data.path, ": has no line to predict for",
+                             TestRemedy(data, files.size(), inference));
+    }
+    if (train.empty()) train = test;
+  } else {
+    NoteSorted(data, train, test, files.size() == 1, facts.notes);
+  }
+  const bool wants_test = files.size() > 1 || data.test_fraction > 0;
+  if (train.empty() || (wants_test && test.empty())) {
+    return InvalidArgument(data.path, ": has ", train.size(),
+                           " lines for training and ", test.size(),
+                           " for evaluation, need at least 1 of each",
+                           TestRemedy(data, files.size(), inference));
+  }
+  return std::make_unique<TextLines>(data, std::move(files), std::move(train),
+                                     std::move(test), std::move(facts));
+}
+
+OpenedSet OpenText(const DataSpec& data, bool inference) {
   const bool numbers = data.tokens == "uint16";
   const std::vector<std::string> files =
       TextFilesOf(data.path, numbers ? ".bin" : ".txt");
   DataFacts facts;
   PACELINE_RETURN_IF_ERROR(LookAtTexts(data, files, facts));
-  Sources sources;
-  if (data.tokens == "character") {
-    PACELINE_ASSIGN_OR_RETURN(
-        sources, OpenCharacters(files, data.classes, facts.classes));
-  } else {
-    for (const std::string& file : files) {
-      PACELINE_ASSIGN_OR_RETURN(
-          auto source, OpenTokenFile(file, numbers ? 2 : 1, data.classes));
-      sources.push_back(std::move(source));
-    }
-  }
-  Split train = {sources.front().get(), 0, sources.front()->size()};
-  Split test = {sources.back().get(), 0, sources.back()->size()};
+  PACELINE_ASSIGN_OR_RETURN(
+      Sources sources,
+      data.tokens == "character"
+          ? OpenCharacters(files, data.classes, facts.classes)
+          : OpenTokenFiles(files, numbers ? 2 : 1, data.classes));
+  TokenSplit train = {sources.front().get(), 0, sources.front()->size()};
+  TokenSplit test = {sources.back().get(), 0, sources.back()->size()};
   if (sources.size() == 1) {
     test.tokens = static_cast<int64_t>(static_cast<double>(train.tokens) *
                                        data.test_fraction);
@@ -689,9 +736,7 @@ absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data,
   PACELINE_RETURN_IF_ERROR(
       CheckLengths(data, train.tokens, test.tokens, sources.size(), inference));
   if (inference && SamplesIn(train.tokens, data.block) == 0) train = test;
-  std::unique_ptr<TextSet> set(
-      new TextSet(data, std::move(sources), train, test));
-  const auto left = [&](const Split& split) {
+  const auto left = [&](const TokenSplit& split) {
     const int64_t samples = SamplesIn(split.tokens, data.block);
     return samples == 0 ? 0 : split.tokens - 1 - samples * data.block;
   };
@@ -705,36 +750,8 @@ absl::StatusOr<std::unique_ptr<TextSet>> TextSet::Open(const DataSpec& data,
         inference && left(test) == 1 ? " is" : " are",
         " not used: less than data.block, ", data.block));
   }
-  set->facts_ = std::move(facts);
-  return set;
-}
-
-TextSet::TextSet(const DataSpec& data, Sources sources, Split train, Split test)
-    : SampleSet({DType::kI64, {data.block}, {data.block}},
-                SamplesIn(train.tokens, data.block),
-                SamplesIn(test.tokens, data.block)),
-      block_(data.block),
-      sources_(std::move(sources)),
-      train_(train),
-      test_(test) {}
-
-int64_t TextSet::memory_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& source : sources_) bytes += source->memory_bytes();
-  return bytes;
-}
-
-absl::Status TextSet::Load(const MicroBatchPlace& place, Tensor& inputs,
-                           Tensor& labels) const {
-  const Split& from = place.split == BatchPhase::kTrain ? train_ : test_;
-  for (size_t i = 0; i < place.indices.size(); ++i) {
-    const int64_t first = from.first + place.indices[i] * block_;
-    PACELINE_RETURN_IF_ERROR(from.source->Read(
-        first, inputs.As<int64_t>().subspan(i * block_, block_)));
-    PACELINE_RETURN_IF_ERROR(from.source->Read(
-        first + 1, labels.As<int64_t>().subspan(i * block_, block_)));
-  }
-  return absl::OkStatus();
+  return std::make_unique<TextSet>(data, std::move(sources), train, test,
+                                   std::move(facts));
 }
 
 }  // namespace paceline

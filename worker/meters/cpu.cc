@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -27,19 +28,21 @@ namespace {
 
 // Index in kCpuCapabilities, or -1.
 int Rank(absl::string_view capability) {
-  const auto* found = std::find(std::begin(kCpuCapabilities),
-                                std::end(kCpuCapabilities), capability);
+  const auto* const found = absl::c_find(kCpuCapabilities, capability);
   return found == std::end(kCpuCapabilities)
              ? -1
              : static_cast<int>(found - std::begin(kCpuCapabilities));
 }
 
-// The number in a file of one line; 0 when there is none ("max").
-int64_t NumberIn(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
+constexpr int64_t kLongestNumber = 64;  // bytes
+
+// The number that a file has; nothing when there is none ("max").
+std::optional<int64_t> NumberIn(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFile(path, kLongestNumber);
   int64_t number = 0;
-  if (!std::getline(file, line) || !absl::SimpleAtoi(line, &number)) return 0;
+  if (!text.ok() || !absl::SimpleAtoi(*text, &number) || number < 0) {
+    return std::nullopt;
+  }
   return number;
 }
 
@@ -89,10 +92,8 @@ std::string Architecture() {
 int64_t MemoryBytes() {
   int64_t bytes =
       static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  std::ifstream file("/proc/self/cgroup");
-  const std::string memberships((std::istreambuf_iterator<char>(file)),
-                                std::istreambuf_iterator<char>());
-  const int64_t limit = CgroupMemoryLimit(memberships, "/sys/fs/cgroup");
+  const int64_t limit = CgroupMemoryLimit(
+      ReadFile("/proc/self/cgroup", 1 << 20).value_or(""), "/sys/fs/cgroup");
   if (limit > 0) bytes = std::min(bytes, limit);
   return std::max<int64_t>(bytes, 0);
 }
@@ -111,7 +112,8 @@ int64_t CgroupMemoryLimit(absl::string_view memberships,
     while (true) {
       const int64_t limit = NumberIn(is_unified ? root + group + "/memory.max"
                                                 : root + "/memory" + group +
-                                                      "/memory.limit_in_bytes");
+                                                      "/memory.limit_in_bytes")
+                                .value_or(0);
       if (limit > 0) least = least == 0 ? limit : std::min(least, limit);
       const size_t slash = group.rfind('/');
       if (slash == std::string::npos) break;
@@ -172,17 +174,6 @@ absl::Duration ProcessCpuTime() { return CpuTimeOf(CLOCK_PROCESS_CPUTIME_ID); }
 
 namespace {
 
-constexpr int64_t kLongestNumber = 64;  // bytes
-
-std::optional<int64_t> CountIn(const std::string& file) {
-  const absl::StatusOr<std::string> text = ReadFile(file, kLongestNumber);
-  int64_t number = 0;
-  if (!text.ok() || !absl::SimpleAtoi(*text, &number) || number < 0) {
-    return std::nullopt;
-  }
-  return number;
-}
-
 // "intel-rapl:0" may be a package, "intel-rapl:0:1" is a part of it.  What is
 // called psys has the packages in it.
 bool IsPackage(const std::filesystem::path& path) {
@@ -205,8 +196,8 @@ void EnergyMeter::ReadLocked() {
     const std::string name = entry.path().filename();
     if (!IsPackage(entry.path())) continue;
     const std::string path = absl::StrCat(folder_, "/", name);
-    const auto now = CountIn(absl::StrCat(path, "/energy_uj"));
-    const auto range = CountIn(absl::StrCat(path, "/max_energy_range_uj"));
+    const auto now = NumberIn(absl::StrCat(path, "/energy_uj"));
+    const auto range = NumberIn(absl::StrCat(path, "/max_energy_range_uj"));
     if (!now.has_value()) continue;
     const auto [found, is_new] = counters_.try_emplace(name);
     Counter& counter = found->second;

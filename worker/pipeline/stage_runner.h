@@ -15,7 +15,6 @@
 #include "core/schedule/schedule.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "paceline/v1/types.pb.h"
-#include "worker/meters/flow_meter.h"
 #include "worker/meters/time_meter.h"
 #include "worker/pipeline/batch_source.h"
 #include "worker/pipeline/link.h"

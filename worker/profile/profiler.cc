@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -39,12 +40,9 @@ struct Samples {
   MeasuredSeconds Summary() const {
     if (wall.empty()) return {};
     std::vector<double> sorted = wall;
-    std::sort(sorted.begin(), sorted.end());
-    double total = 0;
-    for (const double seconds : cpu) total += seconds;
+    absl::c_sort(sorted);
     return {Quantile(sorted, 0.5),
-            (Quantile(sorted, 0.75) - Quantile(sorted, 0.25)) / 2,
-            total / static_cast<double>(cpu.size())};
+            (Quantile(sorted, 0.75) - Quantile(sorted, 0.25)) / 2, Mean(cpu)};
   }
 };
 
@@ -135,18 +133,153 @@ class RangeProfiler {
         parts_(parts),
         samples_(layers.last - layers.first) {}
 
-  absl::Status Run(const ProfilerOptions& options);
-  void Write(std::vector<LayerMeasurement>& into) const;
-  int runs() const { return static_cast<int>(samples_[0].forward.wall.size()); }
+  absl::Status Run(const ProfilerOptions& options) {
+    const int layers = static_cast<int>(model_.layers.size());
+    EngineOptions engine;
+    engine.model = model_;
+    engine.layers = layers_;
+    engine.train = spec_.train;
+    // Recomputation in a backward repeats a forward that is measured already.
+    engine.train.activation_checkpointing = "none";
+    engine.precision = FindPrecision(spec_.precision).value_or(Precision::kF32);
+    engine.stage = layers_.first == 0 ? 0 : 1;
+    engine.stages = engine.stage + (layers_.last == layers ? 1 : 2);
+    engine.on_layer = [this](const LayerDone& done) { OnLayer(done); };
+    PACELINE_ASSIGN_OR_RETURN(engine_, parts_.make_engine(engine));
+
+    const int64_t samples = spec_.train.micro_batch;
+    batch_.micro_batches = options.step_runs;
+    batch_.samples = samples * options.step_runs;
+    for (const SampleTensor& sample : InputTensors(model_, layers_.first)) {
+      input_.push_back(RandomTensor(sample, samples, model_.vocabulary, 1));
+    }
+    input_.push_back(
+        RandomNumbers(Batched(samples, model_.label_shape), model_.classes, 2));
+    if (layers_.last < layers) {
+      for (const SampleTensor& sample :
+           GradientTensors(model_.layers[layers_.last - 1])) {
+        gradient_.push_back(RandomFloats(Batched(samples, sample.shape), 3));
+      }
+    }
+    for (int run = 0; run < options.warm_up_steps * options.step_runs; ++run) {
+      PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+      PACELINE_RETURN_IF_ERROR(RunOnce(run));
+    }
+    keep_ = true;
+    const Instant begin = parts_.clock.Now();
+    for (int run = 0; run < options.most_runs; ++run) {
+      if (run >= options.least_runs &&
+          parts_.clock.Now() - begin >= options.budget) {
+        break;
+      }
+      PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
+      PACELINE_RETURN_IF_ERROR(RunOnce(run));
+    }
+    return absl::OkStatus();
+  }
+
+  // Adds the layers and the runs to `profile`.
+  void Write(DeviceProfile& profile) const {
+    profile.runs = static_cast<int32_t>(samples_[0].forward.wall.size());
+    const double update = Median(updates_);
+    int64_t trained_bytes = 0;
+    for (int i = layers_.first; i < layers_.last; ++i) {
+      trained_bytes += WeightBytesOf(model_.layers[i]).own;
+    }
+    for (int i = layers_.first; i < layers_.last; ++i) {
+      const Layer& layer = model_.layers[i];
+      const LayerSamples& samples = samples_[i - layers_.first];
+      LayerMeasurement& measured = profile.layers.emplace_back();
+      measured.name = layer.name;
+      measured.kind = ProfileKind(layer);
+      measured.forward = samples.forward.Summary();
+      measured.backward = samples.backward.Summary();
+      if (trained_bytes > 0) {
+        measured.update_seconds =
+            update * static_cast<double>(WeightBytesOf(layer).own) /
+            static_cast<double>(trained_bytes);
+      }
+      const int64_t micro_batch = spec_.train.micro_batch;
+      measured.flops = layer.forward_flops * static_cast<double>(micro_batch);
+      measured.output_bytes = layer.output_bytes * micro_batch;
+      measured.parameter_bytes = layer.parameter_bytes;
+      measured.kept_bytes = samples.kept_bytes > 0
+                                ? samples.kept_bytes
+                                : layer.activation_bytes * micro_batch;
+    }
+  }
+
   // Times of all layers in all runs.
-  double wall_seconds() const { return wall_seconds_; }
-  double cpu_seconds() const { return cpu_seconds_; }
+  MeasuredSeconds Total() const {
+    MeasuredSeconds total;
+    for (const LayerSamples& layer : samples_) {
+      for (const Samples* const samples : {&layer.forward, &layer.backward}) {
+        total.wall += absl::c_accumulate(samples->wall, 0.0);
+        total.cpu += absl::c_accumulate(samples->cpu, 0.0);
+      }
+    }
+    return total;
+  }
 
  private:
-  absl::Status RunOnce(int run);
-  absl::Status Update();
-  void OnLayer(const LayerDone& done);
-  void Mark();
+  // The time since the last call.  One reading ends a layer and begins the
+  // next: a quota stops a thread where it enters the kernel, which is in these
+  // very calls, and what passes between two readings would be lost.
+  MeasuredSeconds Lap() {
+    const absl::Duration cpu = parts_.thread_cpu();
+    const Instant now = parts_.clock.Now();
+    return {.wall = absl::ToDoubleSeconds(now - std::exchange(wall_, now)),
+            .cpu = absl::ToDoubleSeconds(cpu - std::exchange(cpu_, cpu))};
+  }
+
+  void OnLayer(const LayerDone& done) {
+    const MeasuredSeconds lap = Lap();
+    LayerSamples& layer = samples_[done.layer - layers_.first];
+    if (keep_) {
+      Samples& samples = done.backward ? layer.backward : layer.forward;
+      samples.wall.push_back(lap.wall);
+      samples.cpu.push_back(lap.cpu);
+      if (!done.backward && done.live_bytes >= 0) {
+        layer.kept_bytes = std::max<int64_t>(0, done.live_bytes - live_bytes_);
+      }
+    }
+    live_bytes_ = done.live_bytes;
+  }
+
+  absl::Status RunOnce(int run) {
+    const int micro_batch = run % batch_.micro_batches;
+    live_bytes_ = 0;
+    Lap();
+    PACELINE_ASSIGN_OR_RETURN(const ForwardResult forward,
+                              engine_->Forward(batch_, micro_batch, input_));
+    // The work after the last layer (the loss) counts for the last layer.
+    const MeasuredSeconds loss = Lap();
+    if (keep_) {
+      Samples& last = samples_.back().forward;
+      last.wall.back() += loss.wall;
+      last.cpu.back() += loss.cpu;
+    }
+    PACELINE_RETURN_IF_ERROR(
+        engine_->Backward(batch_, micro_batch, gradient_).status());
+    return micro_batch + 1 < batch_.micro_batches ? absl::OkStatus() : Update();
+  }
+
+  absl::Status Update() {
+    Lap();
+    PACELINE_ASSIGN_OR_RETURN(const StepReport report, engine_->Report(batch_));
+    StepVerdict verdict;
+    verdict.step = report.step;
+    verdict.gradient_scale = 1.0f / static_cast<float>(batch_.samples);
+    // Too small to change a value, and so the runs stay alike.
+    verdict.learning_rate = 1e-20f;
+    verdict.bias_correction1 = 1;
+    verdict.bias_correction2_sqrt = 1;
+    PACELINE_RETURN_IF_ERROR(engine_->Apply(verdict));
+    // One thread's own time, which no quota and no other process stretches.
+    const MeasuredSeconds lap = Lap();
+    if (keep_) updates_.push_back(spec_.threads == 1 ? lap.cpu : lap.wall);
+    return absl::OkStatus();
+  }
 
   const JobSpec& spec_;
   const ModelDescription& model_;
@@ -157,167 +290,13 @@ class RangeProfiler {
   BatchInfo batch_;
   TensorList input_;
   TensorList gradient_;  // empty where the model ends
-  Instant wall_;         // of the last mark
+  Instant wall_;         // of the last Lap()
   absl::Duration cpu_;
   int64_t live_bytes_ = 0;
   bool keep_ = false;  // false: warming up
   std::vector<LayerSamples> samples_;
   std::vector<double> updates_;
-  double wall_seconds_ = 0;
-  double cpu_seconds_ = 0;
 };
-
-void RangeProfiler::Mark() {
-  wall_ = parts_.clock.Now();
-  cpu_ = parts_.thread_cpu();
-}
-
-void RangeProfiler::OnLayer(const LayerDone& done) {
-  // One reading ends a layer and begins the next: a quota stops a thread where
-  // it enters the kernel, which is in these very calls, and what passes between
-  // two readings would be lost.
-  const absl::Duration cpu_now = parts_.thread_cpu();
-  const Instant now = parts_.clock.Now();
-  const absl::Duration wall = now - wall_;
-  const absl::Duration cpu = cpu_now - cpu_;
-  LayerSamples& layer = samples_[done.layer - layers_.first];
-  if (keep_) {
-    Samples& samples = done.backward ? layer.backward : layer.forward;
-    samples.wall.push_back(absl::ToDoubleSeconds(wall));
-    samples.cpu.push_back(absl::ToDoubleSeconds(cpu));
-    wall_seconds_ += samples.wall.back();
-    cpu_seconds_ += samples.cpu.back();
-    if (!done.backward && done.live_bytes >= 0) {
-      layer.kept_bytes = std::max<int64_t>(0, done.live_bytes - live_bytes_);
-    }
-  }
-  live_bytes_ = done.live_bytes;
-  wall_ = now;
-  cpu_ = cpu_now;
-}
-
-absl::Status RangeProfiler::RunOnce(int run) {
-  const int micro_batch = run % batch_.micro_batches;
-  live_bytes_ = 0;
-  Mark();
-  PACELINE_ASSIGN_OR_RETURN(const ForwardResult forward,
-                            engine_->Forward(batch_, micro_batch, input_));
-  // The work after the last layer (the loss) counts for the last layer.  One
-  // reading serves both ends here as well, so that no pause is lost between
-  // two.
-  const absl::Duration cpu_now = parts_.thread_cpu();
-  const Instant now = parts_.clock.Now();
-  if (keep_) {
-    Samples& last = samples_.back().forward;
-    last.wall.back() += absl::ToDoubleSeconds(now - wall_);
-    last.cpu.back() += absl::ToDoubleSeconds(cpu_now - cpu_);
-    wall_seconds_ += absl::ToDoubleSeconds(now - wall_);
-    cpu_seconds_ += absl::ToDoubleSeconds(cpu_now - cpu_);
-  }
-  wall_ = now;
-  cpu_ = cpu_now;
-  PACELINE_RETURN_IF_ERROR(
-      engine_->Backward(batch_, micro_batch, gradient_).status());
-  return micro_batch + 1 < batch_.micro_batches ? absl::OkStatus() : Update();
-}
-
-absl::Status RangeProfiler::Update() {
-  const Instant begin = parts_.clock.Now();
-  const absl::Duration cpu = parts_.thread_cpu();
-  PACELINE_ASSIGN_OR_RETURN(const StepReport report, engine_->Report(batch_));
-  StepVerdict verdict;
-  verdict.step = report.step;
-  verdict.gradient_scale = 1.0f / static_cast<float>(batch_.samples);
-  // Too small to change a value, and so the runs stay alike.
-  verdict.learning_rate = 1e-20f;
-  verdict.bias_correction1 = 1;
-  verdict.bias_correction2_sqrt = 1;
-  PACELINE_RETURN_IF_ERROR(engine_->Apply(verdict));
-  if (keep_) {
-    // One thread's own time, which no quota and no other process stretches.
-    updates_.push_back(absl::ToDoubleSeconds(spec_.threads == 1
-                                                 ? parts_.thread_cpu() - cpu
-                                                 : parts_.clock.Now() - begin));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RangeProfiler::Run(const ProfilerOptions& options) {
-  const int layers = static_cast<int>(model_.layers.size());
-  EngineOptions engine;
-  engine.model = model_;
-  engine.layers = layers_;
-  engine.train = spec_.train;
-  // Recomputation in a backward repeats a forward that is measured already.
-  engine.train.activation_checkpointing = "none";
-  engine.precision = FindPrecision(spec_.precision).value_or(Precision::kF32);
-  engine.stage = layers_.first == 0 ? 0 : 1;
-  engine.stages = engine.stage + (layers_.last == layers ? 1 : 2);
-  engine.on_layer = [this](const LayerDone& done) { OnLayer(done); };
-  PACELINE_ASSIGN_OR_RETURN(engine_, parts_.make_engine(engine));
-
-  const int64_t samples = spec_.train.micro_batch;
-  batch_.micro_batches = options.step_runs;
-  batch_.samples = samples * options.step_runs;
-  for (const SampleTensor& sample : InputTensors(model_, layers_.first)) {
-    input_.push_back(RandomTensor(sample, samples, model_.vocabulary, 1));
-  }
-  input_.push_back(
-      RandomNumbers(Batched(samples, model_.label_shape), model_.classes, 2));
-  if (layers_.last < layers) {
-    for (const SampleTensor& sample :
-         GradientTensors(model_.layers[layers_.last - 1])) {
-      gradient_.push_back(RandomFloats(Batched(samples, sample.shape), 3));
-    }
-  }
-  for (int run = 0; run < options.warm_up_steps * options.step_runs; ++run) {
-    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    PACELINE_RETURN_IF_ERROR(RunOnce(run));
-  }
-  keep_ = true;
-  const Instant begin = parts_.clock.Now();
-  for (int run = 0; run < options.most_runs; ++run) {
-    if (run >= options.least_runs &&
-        parts_.clock.Now() - begin >= options.budget) {
-      break;
-    }
-    PACELINE_RETURN_IF_ERROR(parts_.cancel.status());
-    PACELINE_RETURN_IF_ERROR(RunOnce(run));
-  }
-  return absl::OkStatus();
-}
-
-void RangeProfiler::Write(std::vector<LayerMeasurement>& into) const {
-  std::vector<double> updates = updates_;
-  std::sort(updates.begin(), updates.end());
-  const double update = updates.empty() ? 0 : Quantile(updates, 0.5);
-  int64_t trained_bytes = 0;
-  for (int i = layers_.first; i < layers_.last; ++i) {
-    trained_bytes += WeightBytesOf(model_.layers[i]).own;
-  }
-  for (int i = layers_.first; i < layers_.last; ++i) {
-    const Layer& layer = model_.layers[i];
-    const LayerSamples& samples = samples_[i - layers_.first];
-    LayerMeasurement measured;
-    measured.name = layer.name;
-    measured.kind = ProfileKind(layer);
-    measured.forward = samples.forward.Summary();
-    measured.backward = samples.backward.Summary();
-    if (trained_bytes > 0) {
-      measured.update_seconds = update *
-                                static_cast<double>(WeightBytesOf(layer).own) /
-                                static_cast<double>(trained_bytes);
-    }
-    const int64_t micro_batch = spec_.train.micro_batch;
-    measured.flops = layer.forward_flops * static_cast<double>(micro_batch);
-    measured.output_bytes = layer.output_bytes * micro_batch;
-    measured.parameter_bytes = layer.parameter_bytes;
-    measured.kept_bytes = samples.kept_bytes > 0
-                              ? samples.kept_bytes
-                              : layer.activation_bytes * micro_batch;
-    into.push_back(std::move(measured));
-  }
-}
 
 // Runs of layers that fit, as long as they can be.
 absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
@@ -351,24 +330,25 @@ absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
 
 }  // namespace
 
-absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
-    const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
-    const ProfilerOptions& options, const ProfilerParts& parts,
-    ProfileFacts* facts) {
+absl::StatusOr<DeviceProfile> ProfileLayers(const JobSpec& spec,
+                                            const ModelDescription& model,
+                                            int64_t memory_bytes,
+                                            const ProfilerOptions& options,
+                                            const ProfilerParts& parts) {
   PACELINE_ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges,
                             RangesThatFit(spec, model, memory_bytes));
-  std::vector<LayerMeasurement> measured;
+  DeviceProfile profile;
   double wall = 0, cpu = 0;
   for (const LayerRange& range : ranges) {
     RangeProfiler profiler(spec, model, range, parts);
     PACELINE_RETURN_IF_ERROR(profiler.Run(options));
-    profiler.Write(measured);
-    facts->runs = profiler.runs();
-    wall += profiler.wall_seconds();
-    cpu += profiler.cpu_seconds();
+    profiler.Write(profile);
+    const MeasuredSeconds total = profiler.Total();
+    wall += total.wall;
+    cpu += total.cpu;
   }
-  if (wall > 0 && cpu < kFreeShare * wall) facts->cpu_share = cpu / wall;
-  return measured;
+  if (wall > 0 && cpu < kFreeShare * wall) profile.cpu_share = cpu / wall;
+  return profile;
 }
 
 double MeasurePausePeriod(const Clock& clock) {
@@ -397,28 +377,23 @@ absl::StatusOr<DeviceProfile> MeasureLayers(const JobSpec& spec,
       DescribeModel(spec.model, spec.data.shape, spec.data.classes));
   parts.factory.SetThreads(spec.threads);
 
-  DeviceProfile profile;
+  PACELINE_ASSIGN_OR_RETURN(
+      DeviceProfile profile,
+      ProfileLayers(spec, model, parts.memory_bytes, ProfilerOptions(),
+                    {[&parts](const EngineOptions& options) {
+                       return parts.factory.MakeEngine(options);
+                     },
+                     parts.clock, ThreadCpuTime, cancel}));
   profile.key = {ModelKey(spec.model, spec.data.shape, spec.data.classes),
                  spec.train.micro_batch, ProfileDType(spec.precision),
                  spec.threads, parts.name};
   profile.cpu_capability = parts.cpu_capability;
   profile.cpu_model = parts.cpu_model;
-  ProfileFacts facts;
-  PACELINE_ASSIGN_OR_RETURN(
-      profile.layers,
-      ProfileLayers(spec, model, parts.memory_bytes, ProfilerOptions(),
-                    {[&parts](const EngineOptions& options) {
-                       return parts.factory.MakeEngine(options);
-                     },
-                     parts.clock, ThreadCpuTime, cancel},
-                    &facts));
-  profile.runs = facts.runs;
   const double period = MeasurePausePeriod(parts.clock);
   // Threads of a pool compute beside this one: its own CPU time says nothing.
-  if (facts.cpu_share < 1 && period > 0 && spec.threads == 1) {
-    profile.cpu_share = facts.cpu_share;
-    profile.quota_period_seconds = period;
-  }
+  const bool stopped = profile.cpu_share < 1 && period > 0 && spec.threads == 1;
+  profile.quota_period_seconds = stopped ? period : 0;
+  if (!stopped) profile.cpu_share = 1;
   PACELINE_ASSIGN_OR_RETURN(const FrameCost frames,
                             parts.prober->MeasureFrames(cancel));
   profile.frame_seconds = frames.seconds;
@@ -443,6 +418,13 @@ int64_t BytesAt(const std::string& path) {
   return bytes;
 }
 
+void AddMissing(const std::string& path, absl::string_view why,
+                v1::Measurement& measurement) {
+  v1::MissingFile& missing = *measurement.add_missing();
+  missing.set_path(path);
+  missing.set_why(ToUtf8(why, kMaxNoteBytes));
+}
+
 // Opens what a job would open, and says what is wrong with it or worth a note.
 // A file that cannot be read is not opened again.
 void LookInto(const v1::MeasureFiles& order, RunFactory& factory,
@@ -456,17 +438,15 @@ void LookInto(const v1::MeasureFiles& order, RunFactory& factory,
                         absl::FunctionRef<absl::Status()> open) {
     const auto& missing = measurement.missing();
     if (path.empty() || !cancel.status().ok() ||
-        std::any_of(
-            missing.begin(), missing.end(),
-            [&](const v1::MissingFile& each) { return each.path() == path; })) {
+        absl::c_any_of(missing, [&](const v1::MissingFile& each) {
+          return each.path() == path;
+        })) {
       return;
     }
     absl::Status status = open();
     status.Update(CheckInputs(read, order.inputs(), spec));
     if (status.ok()) return;
-    v1::MissingFile& wrong = *measurement.add_missing();
-    wrong.set_path(path);
-    wrong.set_why(ToUtf8(status.message(), kMaxNoteBytes));
+    AddMissing(path, status.message(), measurement);
   };
   const auto note = [&](const std::vector<std::string>& notes) {
     measurement.mutable_notes()->Add(notes.begin(), notes.end());
@@ -527,12 +507,10 @@ absl::Status Fill(const v1::MeasureOrder& order, const MeasureParts& parts,
   for (const std::string& path : order.files().paths()) {
     const absl::Status readable = CheckReadable(path);
     if (readable.ok()) continue;
-    v1::MissingFile& missing = *measurement.add_missing();
-    missing.set_path(path);
     absl::string_view why = readable.message();
     absl::ConsumePrefix(&why, "cannot open ");
     absl::ConsumePrefix(&why, absl::StrCat(path, ": "));
-    missing.set_why(ToUtf8(why, kMaxNoteBytes));
+    AddMissing(path, why, measurement);
   }
   if (order.has_files()) {
     if (order.files().has_spec()) {

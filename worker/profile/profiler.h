@@ -43,13 +43,6 @@ struct ProfilerParts {
   const CancelToken& cancel;
 };
 
-// How a profile was taken.
-struct ProfileFacts {
-  int runs = 0;  // that the medians are of
-  // CPU seconds a second that the computing thread got; 1 from kFreeShare on.
-  double cpu_share = 1;
-};
-
 // A thread that no quota and no neighbour stops gets at least this much.
 inline constexpr double kFreeShare = 0.9;
 
@@ -61,13 +54,17 @@ inline constexpr double kFreeShare = 0.9;
 // memory_bytes: of this worker (0: not known); a model that would not fit is
 // measured in several runs of layers.
 //
+// Returns the layers, the runs that their medians are of, and the CPU seconds a
+// second that the computing thread got; 1 from kFreeShare on.
+//
 // Lives on the compute thread.
 // Errors: those of the engine; cancel.status(); ResourceExhausted  one layer
 // alone does not fit
-absl::StatusOr<std::vector<LayerMeasurement>> ProfileLayers(
-    const JobSpec& spec, const ModelDescription& model, int64_t memory_bytes,
-    const ProfilerOptions& options, const ProfilerParts& parts,
-    ProfileFacts* facts);
+absl::StatusOr<DeviceProfile> ProfileLayers(const JobSpec& spec,
+                                            const ModelDescription& model,
+                                            int64_t memory_bytes,
+                                            const ProfilerOptions& options,
+                                            const ProfilerParts& parts);
 
 // How often a busy thread is stopped, by a quota or by neighbours: seconds from
 // one pause of at least half a millisecond to the next, on average; 0: (nearly)

@@ -15,7 +15,6 @@
 #include "absl/strings/str_split.h"
 #include "client/commands/job/job.h"
 #include "client/files/whole_file.h"
-#include "client/render/chart.h"
 #include "client/render/sections.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/commands/job/job.h"
 #include "client/commands/plan/plan.h"
-#include "client/files/profile_file.h"
+#include "client/files/plan_file.h"
 #include "client/files/whole_file.h"
 #include "client/render/report.h"
 #include "client/render/sections.h"
@@ -515,12 +515,12 @@ void NoteWinner(const ReadyStudy& ready, Console& console) {
 }
 
 // How much CPU a quota leaves each worker, by its newest profile.
-absl::StatusOr<std::vector<CpuShare>> MeasuredShares(ControlClient& client) {
+absl::StatusOr<CpuShares> MeasuredShares(ControlClient& client) {
   PACELINE_ASSIGN_OR_RETURN(const Measurements known,
                             client.ListMeasurements(""));
-  std::vector<CpuShare> shares;
+  CpuShares shares;
   for (const auto& [key, profile] : known.profiles) {
-    shares.push_back({key.device, profile.cpu_share});
+    shares.emplace(key.device, profile.cpu_share);
   }
   return shares;
 }
@@ -528,7 +528,7 @@ absl::StatusOr<std::vector<CpuShare>> MeasuredShares(ControlClient& client) {
 // Warns of jobs that cannot be compared.
 absl::Status Compare(const CommandContext& context, ReadyStudy& ready) {
   if (ready.study.against.empty()) return absl::OkStatus();
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<CpuShare> shares,
+  PACELINE_ASSIGN_OR_RETURN(const CpuShares shares,
                             MeasuredShares(context.client));
   for (const std::string& why :
        CompareJobs(/*paired=*/false, shares, ready.jobs)) {
@@ -615,7 +615,7 @@ size_t NoteRows(Console& console, const std::vector<TrialJob>& jobs,
 absl::Status RunBenchJobs(const CommandContext& context, StudyRunner& runner,
                           ReadyBench& bench) {
   const BenchOptions& options = bench.options;
-  PACELINE_ASSIGN_OR_RETURN(const std::vector<CpuShare> shares,
+  PACELINE_ASSIGN_OR_RETURN(const CpuShares shares,
                             MeasuredShares(context.client));
   size_t noted = 0;
   for (TrialJob& job : bench.ready.jobs) {

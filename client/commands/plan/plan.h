@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/commands/command.h"
-#include "client/files/profile_file.h"
+#include "client/files/plan_file.h"
 #include "client/render/console.h"
 #include "client/rpc/control_client.h"
 #include "client/values/plan_options.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/plan/plan.h"
-#include "client/files/profile_file.h"
+#include "client/files/plan_file.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "client/commands/plan/plan.h"
 #include "client/files/job_file.h"
-#include "client/files/profile_file.h"
+#include "client/files/plan_file.h"
 #include "core/model/description.h"
 #include "core/plan/machines.h"
 #include "core/plan/plan.h"

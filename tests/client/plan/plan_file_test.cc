@@ -8,7 +8,6 @@
 #include "absl/strings/strip.h"
 #include "client/commands/job/job.h"
 #include "client/commands/plan/plan.h"
-#include "client/files/profile_file.h"
 #include "client/values/document.h"
 #include "core/job/job_check.h"
 #include "core/model/catalog.h"

@@ -116,14 +116,14 @@ struct Scripted {
   explicit Scripted(int threads, int64_t values = 1, int64_t batch = 1)
       : owned(std::make_unique<ScriptedSet>(values)),
         set(*owned),
-        loader(
+        source(MakeBatchLoader(
             [batch] {
               TrainSpec train;
               train.batch = batch;
               train.micro_batch = 1;
               return train;
             }(),
-            std::move(owned), threads) {}
+            std::move(owned), threads)) {}
   // The next one of a walk of batches of one micro-batch.
   absl::StatusOr<TensorList> Next() {
     EXPECT_TRUE(loader.NextBatch().value().has_value());
@@ -132,7 +132,8 @@ struct Scripted {
 
   std::unique_ptr<ScriptedSet> owned;  // empty once the loader has it
   ScriptedSet& set;
-  BatchLoader loader;
+  std::unique_ptr<BatchSource> source;
+  BatchSource& loader = *source;
 };
 
 // So many float32 values and a label, a sample a micro-batch, have 64 MiB.
@@ -435,7 +436,7 @@ TEST(BatchLoader, WhatIsPreparedTakesThePlaceOfWhatWasNotTaken) {
 
 TEST(BatchLoader, AskedAgainForTheSameLoadsNothingTwice) {
   Scripted scripted(1, 1, /*batch=*/4);
-  BatchLoader& loader = scripted.loader;
+  BatchSource& loader = scripted.loader;
   const BatchInfo batch = loader.Training(0);
   loader.Prepare(batch, {0, 2});
   EXPECT_EQ(scripted.set.AwaitLoads(2), 2);
@@ -451,7 +452,7 @@ TEST(BatchLoader, AskedAgainForTheSameLoadsNothingTwice) {
 
 TEST(BatchLoader, StopsWhileMuchIsPreparedAndNothingTaken) {
   Scripted scripted(2, 1, /*batch=*/4);
-  BatchLoader& loader = scripted.loader;
+  BatchSource& loader = scripted.loader;
   scripted.set.SetOpen(false);
   loader.Prepare(loader.Training(1), {0, 1, 2, 3});
 

@@ -133,9 +133,7 @@ TEST(RoundRunner, TheWaitForASlowMemberIsCounted) {
   TrainingGroup group(spec, {1, 1});
   group.TrainToEqualStates();
 
-  EXPECT_GE(
-      group.trainer(1).time().parts[static_cast<int>(TimePart::kAggregate)],
-      absl::Seconds(kDelay / 2));
+  EXPECT_GE(group.trainer(1).time().aggregate(), kDelay / 2);
 }
 
 TEST(RoundRunner, DataOfTheNextStepLoadWhileTheGroupWaits) {

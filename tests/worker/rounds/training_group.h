@@ -278,7 +278,7 @@ class Trainer final : public RunObserver, public FaultActions {
   int times_written() const {
     return dynamic_cast<const FakeEngine&>(*engine_).times_written();
   }
-  TimeReading time() const { return time_.Read(); }
+  v1::TimeSplit time() const { return time_.Read(); }
   RecordingObserver observer;
 
  private:

@@ -19,7 +19,7 @@
 #include "core/rpc/listener.h"
 #include "core/trust/certificates.h"
 #include "grpcpp/channel.h"
-#include "worker/meters/flow_meter.h"
+#include "worker/meters/time_meter.h"
 
 namespace paceline {
 
