@@ -110,6 +110,7 @@ TEST_F(CoordinatorOptionsTest, ABadValueOrKeyIsAMistakeWhereverItStands) {
   EXPECT_FALSE(Parse({}).has_value());
   Configure("");
   EXPECT_FALSE(Parse({"--lease", "nan"}).has_value());
+  EXPECT_FALSE(Parse({"--lisen", "h:1"}).has_value());
   SetEnvironment("LOG_LEVEL", "loud");
   EXPECT_FALSE(Parse({}).has_value());
 

@@ -74,25 +74,19 @@ class CheckpointFolder(DaemonsCase):
             "--checkpoint-dir", self.folder / "checkpoints", "--listen",
             self.address, "--http", ANY_PORT, *options)
 
-    def test_it_belongs_to_one_state_and_its_files_stay(self):
-        first = self.coordinator_of("first")
-        self.await_words(first, "coordinator is ready")
-        kept = self.folder / "checkpoints" / "7" / "step-3" / "manifest.json"
-        kept.parent.mkdir(parents=True)
-        kept.write_text("{}")
-
-        here, self.address = self.address, ANY_PORT
-        self.ends(self.coordinator_of("second", "--adopt-checkpoints"), 1,
-                  "another paceline-coordinator runs on")
-        first.terminate()
-        self.ends(first, 0)
-        self.address = here
-
-        self.ends(self.coordinator_of("second"), REFUSED,
-                  str(self.folder / "first"), str(self.folder / "second"),
-                  "--adopt-checkpoints")
-
-        self.await_words(self.coordinator_of("second", "--adopt-checkpoints"),
-                         "coordinator is ready")
-        self.assertEqual(self.detach(SMALL), "8")
-        self.assertTrue(kept.exists())
+    def test_it_belongs_to_one_state_and_numbers_with_files_stay_taken(self):
+        """The database was moved away, or the state is another one."""
+        for state, kept, number in (("first", "checkpoints/7/step-3", "8"),
+                                    ("second", "second/jobs/11", "12")):
+            file = self.folder / kept / "manifest.json"
+            file.parent.mkdir(parents=True)
+            file.write_text("{}")
+            if state == "second":
+                self.ends(self.coordinator_of(state), REFUSED,
+                          "--adopt-checkpoints")
+            coordinator = self.coordinator_of(state, "--adopt-checkpoints")
+            self.await_words(coordinator, "coordinator is ready")
+            self.assertEqual(self.detach(SMALL), number)
+            self.assertTrue(file.exists())
+            coordinator.terminate()
+            self.ends(coordinator, 0)

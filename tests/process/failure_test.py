@@ -2,37 +2,13 @@
 crashes nobody; a wrong configuration too, and systemd does not start it again."""
 
 import json
-import os
 import signal
 import socket
-import time
 
 from mesh_case import (ANY_PORT, REFUSED, ROOT, SMALL, DaemonsCase, MeshCase,
-                       get, program, run, stopped)
+                       get, program, run)
 
 DAEMONS = ("paceline-coordinator", "paceline-worker")
-
-
-class Failure(MeshCase):
-    light = True
-
-    def test_a_database_that_is_moved_away_leaves_its_jobs_numbers_taken(self):
-        """Job 1's weights stay where they were; what comes then must not be
-        taken for it, nor write over it."""
-        self.start(1)
-        short = (SMALL, "train.steps=2", "pipeline.stages=1")
-        first = self.submit(*short)
-
-        os.kill(self.pid_of_coordinator(), signal.SIGKILL)
-        for ending in ("", "-wal", "-shm"):
-            (self.mesh.state / f"mesh/coordinator/coordinator.db{ending}") \
-                .unlink(missing_ok=True)
-        self.soon(lambda: self.client("job", "list").returncode == 0)
-        second = self.submit(*short, "train.seed=3")
-
-        self.assertEqual(second["id"], 2)
-        for key in ("weights_sha256", "weights_path"):
-            self.assertNotEqual(second[key], first[key])
 
 
 class Unhurt(MeshCase):
@@ -101,26 +77,6 @@ class ByHand(DaemonsCase):
         self.assertEqual(self.state_of("lonely"), "stopped")
 
 
-class FailureByTheClock(MeshCase):
-    alone = True
-    light = True
-
-    def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
-        """As one on a laptop that was shut for a while."""
-        self.start(2)
-        self.begin(SMALL, "pipeline.stages=2", step=0)
-
-        with stopped(self.pid_of_coordinator()):
-            time.sleep(4.5)  # 1.5 leases
-
-        self.await_more_steps()
-        self.assertEqual(self.job()["state"], "running")
-        self.assertEqual(self.job()["attempt"], 1)
-        for worker in self.workers():
-            self.assertNotEqual(worker["state"], "lost", worker)
-        self.stop()
-
-
 class Configuration(DaemonsCase):
     """Both daemons with a file of their settings."""
     light = True
@@ -153,16 +109,7 @@ class Configuration(DaemonsCase):
                            f"{daemon}: {self.file}:2: {message}")
 
     def test_a_mistake_in_a_flag_is_not_tried_again_either(self):
-        for daemon, flag, value, *says in (
-                *((daemon, *row) for daemon in DAEMONS for row in (
-                    ("--lisen", "h:1"),
-                    ("--listen", "7400",
-                     "--listen: '7400' is not HOST:PORT"))),
-                ("paceline-coordinator", "--lease", "nan", "--lease"),
-                ("paceline-worker", "--coordinator", "nowhere", "--coordinator")):
-            self.ended(self.run_with(daemon, "", "--http", ANY_PORT, flag, value),
-                       REFUSED, *says)
-        for code, *words in ((REFUSED, "paceline-coordinator"),
+        for code, *words in (*((REFUSED, name) for name in DAEMONS),
                              (2, "paceline", "up")):
             self.ended(run(program(words[0]), *words[1:], "--state", ""), code,
                        "--state")
