@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from mesh_case import MeshCase, frozen_thread, stopped
+from mesh_case import SMALL, MeshCase, frozen_thread, stopped
 from mesh import tensors_of
 
 MEMBERS = 5
@@ -125,6 +125,7 @@ class KilledServer(Watched):
 
 class KeptGroups(GroupCase):
     """A group's state outlives its members, as a pipeline's does."""
+    light = True
     shared = 3
     ALL = f"aggregation: {{mode: rolling, min_parts: 3}}\nfaults:\n{slow(3)}"
 
@@ -173,7 +174,7 @@ class KeptGroups(GroupCase):
 
             content = Path(self.export(job, f"{mode}.safetensors")).read_bytes()
 
-            self.assertGreater(len(content), 100_000)
+            self.assertGreater(len(content), 50_000)
             self.stop()
             self.goes_on(job, f"train.steps={self.step() + 20}",
                          "aggregation.members=2")
@@ -207,20 +208,21 @@ class KeptGroups(GroupCase):
         self.expect_undisturbed(text, "faults=[]")
 
 
-class RoundsByTheClock(GroupCase):
+class ByTheClock(GroupCase):
+    """A process that stands still for less than its time is the one it was."""
     alone = True
     light = True
+    shared = 3
 
     def test_a_member_stopped_for_half_a_lease_only_makes_the_run_slower(self):
         """min_parts is the whole group, so that each round waits for every
         part: both runs sum the same parts, and end with the same bytes."""
-        self.start(3)
-        undisturbed = self.submit(self.job_text(200),
+        undisturbed = self.submit(self.job_text(100),
                                   "aggregation.min_parts=3")
         pid = self.pid_of_worker("w2")
 
-        # A delay changes no byte: the run takes ten seconds or more.
-        self.detach(self.job_text(200, """
+        # A delay changes no byte: the run takes five seconds or more.
+        self.detach(self.job_text(100, """
 aggregation: {mode: rolling, min_parts: 3}
 faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
 """))
@@ -230,7 +232,7 @@ faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
             meanwhile = self.job()
         disturbed = self.finished()
 
-        self.assertLess(meanwhile["step"], 200, "it was stopped too late")
+        self.assertLess(meanwhile["step"], 100, "it was stopped too late")
         self.assertEqual(disturbed["skipped_steps"], 0)
         self.assertEqual(disturbed["weights_sha256"],
                          undisturbed["weights_sha256"])
@@ -240,10 +242,30 @@ faults: [{worker: w1, step: 0, steps: 0, kind: delay, seconds: 0.05}]
             "again", "joined"}, set())
         self.assertEqual(self.pid_of_worker("w2"), pid)
 
+    def test_a_stage_that_stands_still_below_the_lease_ends_no_attempt(self):
+        self.begin(SMALL)
+
+        with stopped(self.pid_of_worker("w2")):
+            self.soon(lambda: self.state_of("w2") == "suspect")
+
+        self.await_more_steps()
+        self.assertEqual(self.job()["attempt"], 1, self.events())
+
+    def test_a_coordinator_stopped_beyond_the_lease_accuses_nobody(self):
+        """As one on a laptop that was shut for a while."""
+        self.begin(SMALL, step=0)
+
+        with stopped(self.pid_of_coordinator()):
+            time.sleep(3 * HALF_A_LEASE_SECONDS)
+
+        self.await_more_steps()
+        self.assertEqual(self.job()["state"], "running")
+        self.assertEqual(self.job()["attempt"], 1)
+        for worker in self.workers():
+            self.assertNotEqual(worker["state"], "lost", worker)
+
 
 class StarvedGroup(Watched):
-    """Members that answer late are not taken out, and one that never answers
-    is."""
     alone = True
     light = True
 
@@ -269,18 +291,6 @@ class StarvedGroup(Watched):
         self.assertEqual(pids, [self.pid_of_worker(name)
                                 for name in ("w1", "w2", "w3")])
         self.end_undiverged()
-
-    def test_a_member_whose_rounds_thread_hangs_is_taken_out(self):
-        self.start(3, "--lease", "2s")
-        self.train_on(3)
-
-        with frozen_thread(self.pid_of_worker("w2"), "rounds"):
-            self.await_event("member w2 evicted (owes an answer")
-            self.await_more_steps(5)
-
-        self.assertIn("and has handled nothing for", self.events())
-        self.assertEqual(self.job()["attempt"], 1)
-        self.stop()
 
 
 class Rounds(Watched):
@@ -422,6 +432,18 @@ faults: [{worker: w2, step: 20, kind: delay, seconds: 3600}]
                          "instruction")
         self.await_event("worker w2 joined")
         self.await_more_steps(5)
+        self.stop()
+
+    def test_a_member_whose_rounds_thread_hangs_is_taken_out(self):
+        self.start(3)
+        self.train_on(3)
+
+        with frozen_thread(self.pid_of_worker("w2"), "rounds"):
+            self.await_event("member w2 evicted (owes an answer")
+            self.await_more_steps(5)
+
+        self.assertIn("and has handled nothing for", self.events())
+        self.assertEqual(self.job()["attempt"], 1)
         self.stop()
 
     def test_others_that_gossip_go_on_while_one_is_stopped(self):

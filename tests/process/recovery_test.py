@@ -9,11 +9,12 @@ from mesh_case import (ENDLESS, JOB, SMALL, STOPPED, MeshCase, ProcessCase,
 from kills.coordinator import check_database
 from mesh import RestartingMesh
 
-JOB = JOB.replace("stages: 3", "stages: 4")
+FOUR = SMALL.replace("stages: 3", "stages: 4")
 
 
 class Recovery(MeshCase):
     """Each test kills other workers: `up` waits longer after each death."""
+    light = True
     shared = 4
 
     def recovers(self, strike):
@@ -27,7 +28,7 @@ class Recovery(MeshCase):
 
     def test_workers_that_die_or_stand_still_cost_neither_the_job_nor_a_byte(
             self):
-        self.begin(JOB)
+        self.begin(FOUR)
 
         for victims in (("w3",), ("w1",), ("w2", "w4")):
             self.recovers(lambda names=victims: self.kill(*names))
@@ -47,7 +48,7 @@ class Recovery(MeshCase):
                 self.await_event(f"attempt {attempt + 1} begins from step")
         self.recovers(one_stands_still_beyond_its_lease)
 
-        self.expect_undisturbed(JOB)
+        self.expect_undisturbed(FOUR)
 
     def test_a_job_pauses_while_its_data_differ_and_no_longer(self):
         """The file of the same name is another one when the first stage
@@ -81,7 +82,7 @@ pipeline: {{stages: 3}}
 
     def test_a_coordinator_killed_in_training_costs_no_step(self):
         before = len(self.jobs())
-        client = self.background("job", "submit", self.write(JOB), "--set",
+        client = self.background("job", "submit", self.write(FOUR), "--set",
                                  ENDLESS, "-o", "json")
         self.soon(lambda: len(self.jobs()) > before)
         self.number = str(self.jobs()[0]["id"])
@@ -89,7 +90,7 @@ pipeline: {{stages: 3}}
 
         self.kill_coordinator()
 
-        self.expect_undisturbed(JOB)
+        self.expect_undisturbed(FOUR)
         self.ends(client, STOPPED)
         document = self.job()
         steps = [each["step"] for each in document["loss"]]
@@ -103,7 +104,7 @@ class Replicas(MeshCase):
     JOB = JOB.replace(
         # Without kinks, at which sums that round otherwise would part.
         "{name: lenet}", "{name: vit, depth: 2, width: 16, heads: 2, patch: 7}"
-    ).replace("stages: 4",
+    ).replace("stages: 3",
               "cuts: [3], workers: [w1, w2, w3], replicas: [1, 2]")
 
     def expect_as_one_process(self, document):
@@ -135,22 +136,6 @@ class Replicas(MeshCase):
         self.has(events, "attempt 2 begins from step", "run 0 steps again",
                  "(3+3) on 2 workers", "w3: ", "one of 2 replicas of stage 1")
         self.assertNotIn("paused", events)
-
-
-class RecoveryByTheClock(MeshCase):
-    alone = True
-    light = True
-
-    def test_a_worker_that_stands_still_below_the_lease_is_the_one_it_was(self):
-        self.start(3)
-        self.begin(SMALL)
-
-        with stopped(self.pid_of_worker("w2")):
-            self.soon(lambda: self.state_of("w2") == "suspect")
-
-        self.await_more_steps()
-        self.assertEqual(self.job()["attempt"], 1, self.events())
-        self.stop()
 
 
 class CommitPoints(ProcessCase):
