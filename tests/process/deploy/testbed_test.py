@@ -155,9 +155,9 @@ class Bed(ProcessCase):
         return self.node(number)["address"].split(":")[0]
 
 
-class StandingBed(Bed):
-    """One bed, which these tests leave as it was."""
-    shared = 2
+class SharedBed(Bed):
+    """One bed, which the tests of a class leave as it was."""
+    flags = ()  # of its `up`
 
     @classmethod
     def setUpClass(cls):
@@ -166,12 +166,16 @@ class StandingBed(Bed):
         cls.read_allowed = ("flock", TCP + "allowed_congestion_control", "cat",
                             TCP + "allowed_congestion_control")
         cls.allowed = run(*cls.read_allowed).stdout
-        cls.said = testbed(*cls.up_arguments())
+        cls.said = testbed(*cls.up_arguments(*cls.flags))
         cls.addClassCleanup(cls.take_down)
         assert cls.said.returncode == 0, cls.said.stderr
 
     def tearDown(self):
         pass
+
+
+class StandingBed(SharedBed):
+    shared = 2
 
     def test_exec_runs_a_command_beside_a_worker_on_each_machine(self):
         workers = json.loads(self.run_on_bed(
@@ -331,9 +335,12 @@ class Testbed(Bed):
         self.run_on_bed("down")
 
 
-class Measured(Bed):
+class Measured(SharedBed):
     """Speeds: nothing else may run meanwhile."""
     alone = True
+    shared = 2
+    flags = ("--threads", "1", "--cpu", "0.45", "--lease", "7", "--rate-of",
+             "2=20mbit")
 
     def reaches(self, limit, off, measure):
         """Nobody gets more than the limit, ever.  On a machine that others use
@@ -350,18 +357,16 @@ class Measured(Bed):
         return float(burnt.stdout)
 
     def test_a_node_computes_at_its_quota_and_at_the_next_one(self):
-        self.up()
-
-        self.reaches(0.4, 0.03, lambda: self.burn_on_node(1))
+        self.reaches(0.45, 0.03, lambda: self.burn_on_node(1))
 
         self.run_on_bed("set", "--cpu-of", "1=0.15")
         self.reaches(0.15, 0.03, lambda: self.burn_on_node(1))
         self.assertEqual(self.node(1)["cpu"], 0.15)
+        self.run_on_bed("set", "--cpu-of", "1=0.45")
 
     def test_nodes_on_one_core_do_not_slow_each_other(self):
         """Two that want all of one core between them: who has to wait for the
         other gets what it missed in the next period."""
-        self.up("--threads", "1", "--cpu", "0.45", "--lease", "7")
         self.assertEqual(run("pgrep", "-f",
                              "paceline-coordinator .*--lease 7$").returncode, 0)
 
@@ -383,8 +388,6 @@ class Measured(Bed):
         return float(received)
 
     def test_a_link_is_shaped_both_ways_and_anew(self):
-        self.up("--rate-of", "2=20mbit")
-
         for ends in ((1, 2), (2, 1)):
             self.reaches(20e6, 3e6,
                          lambda: self.bits_per_second(*ends, 2_500_000))
