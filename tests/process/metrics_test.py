@@ -29,7 +29,9 @@ class Metrics(MeshCase):
     shared = 2
 
     def test_promtool_accepts_both_daemons_while_a_job_runs(self):
-        self.begin(SMALL, "pipeline.stages=2", step=2)
+        job = self.begin(SMALL, "pipeline.stages=2", step=2)
+        # The page without its script.
+        self.has(get(self.http, "/"), "<td>w1</td><td>busy</td>", "<noscript>")
         targets = self.discovered()
         self.assertEqual(len(targets), 3, "the coordinator and two workers")
 
@@ -40,6 +42,10 @@ class Metrics(MeshCase):
                              target + checked.stderr + checked.stdout)
             self.assertEqual(get(target, "/healthz"), "ok\n", target)
             self.assertEqual(get(target, "/readyz"), "ready\n", target)
+        self.soon(lambda: all(
+            f'job_{each}_seconds{{job="{job}"' in get(self.http, "/metrics")
+            for each in ("step_predicted", "step_measured", "stage_predicted",
+                         "stage_measured")))
 
 
 class Scraped(MeshCase):

@@ -4,7 +4,7 @@ that was predicted, in each precision."""
 import json
 import os
 
-from mesh_case import MeshCase, Settings, free_port, get
+from mesh_case import MeshCase, Settings, free_port
 
 JOB = """
 name: planned
@@ -93,17 +93,6 @@ class Planning(MeshCase):
         for worker in job["workers"]:
             device = devices[2 if worker["stages"][0] == 0 else 0]["name"]
             self.assertEqual(names[worker["id"]], device, job)
-
-    def test_exports_predicted_beside_measured(self):
-        job = self.detach(JOB, "train.steps=100000")
-
-        def exported(what):
-            """Of this job; those before it have ended."""
-            return all(f'job_{each}_{what}_seconds{{job="{job}"' in
-                       get(self.http, "/metrics") for each in ("step", "stage"))
-        self.soon(lambda: exported("measured"))
-        self.assertTrue(exported("predicted"))
-        self.stop()
 
     def test_bf16_ends_with_the_same_bytes_in_one_stage_and_two(self):
         one, two = (self.submit(VIT, "precision=bf16",

@@ -1,8 +1,7 @@
 """A report of a job that lost a worker, beside one that was stopped."""
 
 import csv
-import json
-from html.parser import HTMLParser
+import re
 
 from mesh_case import SMALL, MeshCase
 
@@ -10,42 +9,13 @@ FILE = "name: <b>first</b> & co\n" + SMALL
 STEPS = 1000  # so many that it is still there to be disturbed
 
 
-class Page(HTMLParser):
-    """Fails where elements do not close in the order in which they opened;
-    counts them, and keeps what would be fetched."""
-    void = ("meta", "br", "img", "link", "input")
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.count, self.fetches = [], {}, []
-        self.feed(text)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.count[tag] = self.count.get(tag, 0) + 1
-        self.fetches += [value for name, value in attrs
-                         if name in ("src", "href", "srcset", "data")]
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open[-1] == tag, (tag, self.open)
-        self.open.pop()
-
-
 class Report(MeshCase):
     light = True
 
     def report(self, *arguments):
-        finished = self.good(self.client("report", *arguments))
-        return finished.stdout
+        return self.good(self.client("report", *arguments)).stdout
 
-    def test_has_all_forms_of_a_recovered_and_of_a_stopped_job(self):
+    def test_has_a_recovered_and_a_stopped_job_side_by_side(self):
         self.start(4)
         job = self.detach(FILE, f"train.steps={STEPS}",
                           "train.evaluate_every=2")
@@ -57,25 +27,23 @@ class Report(MeshCase):
 
         self.check_page(job, other)
         self.check_tables(job, other)
-        text = self.report(job, other, "--format", "latex")
-        for name in ("table", "tabular"):
-            self.assertGreater(text.count(f"\\begin{{{name}}}"), 3)
-            self.assertEqual(text.count(f"\\begin{{{name}}}"),
-                             text.count(f"\\end{{{name}}}"))
-        self.has(text, r"\texttt{\symbol{60}}b", r"\& co", "tab:recoveries")
-        self.assertTrue(json.loads(self.report(job, other, "--format",
-                                               "perfetto"))["traceEvents"])
 
     def check_page(self, *jobs):
         path = self.folder / "report.html"
         self.assertEqual(self.report(*jobs, "-o", path), "")
         text = path.read_text()
-        page = Page(text)
+        # Elements close in the order in which they opened.
+        opened = []
+        for closes, tag, alone in re.findall(r"<(/?)(\w+)[^<>]*?(/?)>", text):
+            if closes:
+                self.assertEqual(opened.pop(), tag)
+            elif not alone and tag not in ("meta", "br"):
+                opened.append(tag)
+        self.assertEqual(opened, [])
         # Loss, accuracy, time split, and a step of each job, twice.
-        self.assertGreaterEqual(page.count["svg"], 6)
-        self.assertNotIn("b", page.count)
-        self.assertNotIn("script", page.count)
-        self.assertEqual(page.fetches, [])
+        self.assertGreaterEqual(text.count("<svg"), 6)
+        # Nothing is fetched.
+        self.assertNotRegex(text, r"<(b|script|img|link)\b|\s(src|href)=")
         self.has(text, f"job {jobs[0]}, attempt 2", "of 3 stages took")
 
     def check_tables(self, job, other):

@@ -1,5 +1,4 @@
-"""A study that is killed, and a worker under it: no trial is lost or doubled.
-The winner of a race trains on from where it was."""
+"""A study that is killed, and a worker under it: no trial is lost or doubled."""
 
 import json
 
@@ -16,19 +15,12 @@ exclusive: true
 """
 
 
-RACE = """
-base: job.yaml
-vary: {train.seed: [1, 2, 3, 4]}
-race: {halving: 2, on: loss, budget: 120}
-"""
-
-
 class Study(MeshCase):
     light = True
 
     def run_study(self, file):
-        finished = self.good(self.client("study", file, "-o", "json"))
-        return json.loads(finished.stdout)
+        return json.loads(self.good(self.client("study", file, "-o",
+                                                "json")).stdout)
 
     def test_goes_on_after_it_and_a_worker_were_killed(self):
         self.start(3)
@@ -58,21 +50,3 @@ class Study(MeshCase):
 
         self.assertEqual(self.run_study(file), document, "once more")
         self.assertEqual(len(self.jobs()), 4)
-
-    def test_of_a_race_ends_with_the_weights_of_an_undisturbed_job(self):
-        self.start(2)
-        self.write(SMALL.replace("steps: 160, ", ""))
-        file = self.write(RACE, "race.yaml")
-
-        document = self.run_study(file)
-
-        seed, steps = document["winner"].split("=")[1], 80
-        trials = document["trials"]
-        self.assertEqual(sorted(trial["jobs"][-1]["steps"] for trial in trials),
-                         [10, 10, 20, steps])
-        last = next(trial["jobs"][-1]["job"] for trial in trials
-                    if trial["label"] == document["winner"])
-        alone = self.submit(SMALL, f"train.seed={seed}",
-                            f"train.steps={steps}")
-        self.assertEqual(self.job(str(last))["weights_sha256"],
-                         alone["weights_sha256"])

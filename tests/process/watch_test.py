@@ -2,7 +2,6 @@
 coordinator are killed."""
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 
 from mesh_case import (ENDLESS, PATIENCE_SECONDS, SMALL, MeshCase, eventually,
-                       get, program, run)
+                       program)
 from browser import browser
 
 # Its name is no markup.
@@ -192,18 +191,3 @@ class Page(MeshCase):
         self.fits(phone, 390)
         self.assertEqual(desktop.execute_script(MERGE), [[[1, 4], [2, 5]],
                                                          [[1, 3]]])
-
-    def test_the_page_is_a_table_without_its_script(self):
-        self.start(1)
-        self.submit(NAMED, "train.steps=2", "pipeline.stages=1")
-
-        page = get(self.http, "/")
-
-        self.has(page, "<td>w1</td><td>idle</td>", "succeeded",
-                 "&lt;img src=x", "<noscript>")
-        self.assertNotIn("<img", page)
-        events = run("curl", "-sN", "--max-time", "3",
-                     f"http://{self.http}/watch").stdout
-        first = json.loads(events.split("\n\n")[0].removeprefix("data: "))
-        self.assertTrue(first["whole"])
-        self.assertEqual(len(first["workers"]), 1)
