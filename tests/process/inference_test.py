@@ -116,11 +116,6 @@ class DeadStage(MeshCase):
                 tensors["classes"].tolist())
 
 
-def rising(x, y):
-    """Colours that rise along both sides of a picture."""
-    return 4 * x, 5 * y, 3 * (x + y)
-
-
 class ImageFolder(MeshCase):
     """Training and inference on real pictures, some of which are none."""
     light = True
@@ -144,7 +139,8 @@ pipeline: {stages: 2}
                                    ("val/steep", 5, 0)):
             (self.pictures / folder).mkdir(parents=True)
             for i in range(count):
-                content = png(40 + i, 30 + 2 * i, rising)
+                content = png(40 + i, 30 + 2 * i,
+                              lambda x, y: (4 * x, 5 * y, 3 * (x + y)))
                 (self.pictures / folder / f"{i}.png").write_bytes(
                     content[:len(content) // 2] if i < cut else content)
 

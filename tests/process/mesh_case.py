@@ -97,11 +97,13 @@ def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
                           timeout=seconds)
 
 
-def get(address, path):
-    """The body of http://ADDRESS/PATH, whatever the status."""
+def get(address, path, host=None):
+    """The body of http://ADDRESS/PATH, whatever the status.  host: another name
+    than that of the address."""
+    request = urllib.request.Request(f"http://{address}{path}",
+                                     headers={"Host": host or address})
     try:
-        with urllib.request.urlopen(f"http://{address}{path}",
-                                    timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.read().decode()

@@ -3,6 +3,7 @@ which breaks in the middle: they take their time, and go on from the byte
 reached."""
 
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -33,6 +34,7 @@ class SlowLink:
         host, port = target.split(":")
         self.target = (host, int(port))
         self.passed = 0  # bytes
+        self._cut_at = math.inf
         self._sockets = []
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
@@ -51,13 +53,7 @@ class SlowLink:
 
     def cut_after(self, size):
         """Cuts once so many more bytes have passed."""
-        begin = self.passed
-
-        def wait():
-            while self.passed - begin < size:
-                time.sleep(0.01)
-            self.cut()
-        threading.Thread(target=wait, daemon=True).start()
+        self._cut_at = self.passed + size
 
     def _accept(self):
         while True:
@@ -86,6 +82,9 @@ class SlowLink:
                 time.sleep(max(0, free_at - time.monotonic()))
                 sink.sendall(data)
                 self.passed += len(data)
+                if self.passed >= self._cut_at:
+                    self._cut_at = math.inf
+                    self.cut()
         end(source, sink)
 
 

@@ -24,10 +24,6 @@ class RestartingCase(ClientCase):
 
 
 class Strangers(RestartingCase):
-    def check_answers(self):
-        """A worker may be suspect for a moment: its heartbeats came late."""
-        self.await_idle(1)
-
     def check_all_kinds(self, tls):
         self.start(1, tls)
         daemons = {name: self.mesh.daemon(name).pid()
@@ -36,7 +32,8 @@ class Strangers(RestartingCase):
         for name, attack in kinds_of(targets, http, tls, CONNECTIONS).items():
             with self.subTest(name), Memory(daemons.values()) as memory:
                 print(name, attack(time.monotonic() + SECONDS))
-                self.check_answers()
+                # It may be suspect for a moment: its heartbeats came late.
+                self.await_idle(1)
                 for daemon, pid in daemons.items():
                     self.assertLess(memory.grown(pid), BUSY_HOST * MOST_KIB,
                                     daemon)
@@ -55,11 +52,11 @@ class Strangers(RestartingCase):
                        check=True)
 
         held = [connect(self.mesh.addresses["coordinator"]) for _ in range(100)]
-        self.check_answers()
+        self.await_idle(1)
 
         for connection in held:
             connection.close()
-        self.check_answers()
+        self.await_idle(1)
         self.assertLess(reading(pid)[1], few)
 
 

@@ -41,19 +41,15 @@ train:
    checkpoint_every: 200, learning_rate: {base: 0.001}}
 pipeline: {stages: 3, snapshot_every: 100}
 """
+LENET = """
+model: {name: lenet}
+data: {name: synthetic, train_samples: 1024, test_samples: 64}
+train: {steps: 1000000, batch: 64, micro_batch: 16, evaluate_every: 0}
+"""
 JOBS = {
     "pipeline": PIPELINE,
-    "pipedream": """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 1024, test_samples: 64}
-train: {steps: 1000000, batch: 64, micro_batch: 16, evaluate_every: 0}
-pipeline: {stages: 3, schedule: pipedream}
-""",
-    "rolling": """
-model: {name: lenet}
-data: {name: synthetic, train_samples: 1024, test_samples: 64}
-train: {steps: 1000000, batch: 64, micro_batch: 16, evaluate_every: 0}
-aggregation: {mode: rolling, min_parts: 3, shards: 1, conflict: true}
+    "pipedream": LENET + "pipeline: {stages: 3, schedule: pipedream}\n",
+    "rolling": LENET + """aggregation: {mode: rolling, min_parts: 3, shards: 1, conflict: true}
 faults:
   - {worker: w1, step: 20, steps: 20, kind: bit-flip}
   - {worker: w4, step: 40, steps: 20, kind: nan}

@@ -20,13 +20,11 @@ from nightly import say
 FASHION_MNIST = "deploy/jobs/fashion-mnist.yaml"
 JOBS = {
     "lenet": (FASHION_MNIST,),
-    # Wide enough for products to count.
+    # Dropout, AdamW and clipping; wide enough for products to count.
     "vit": ("deploy/jobs/vit-small.yaml", "model.width=192", "model.heads=3",
             "train.learning_rate.warmup_steps=50"),
 }
 SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "interleaved-1f1b")
-# Dropout, AdamW and clipping are switched on in the second file.
-FILES = {"lenet": FASHION_MNIST, "vit": "deploy/jobs/vit-small.yaml"}
 STAGE = "train.activation_checkpointing=stage"
 VARIANTS = {
     "fp32": (),
@@ -42,7 +40,7 @@ def stages(run):
         for model in run.model:
             first = None
             for count, schedule in itertools.product((1, 2, 3, 4), SCHEDULES):
-                job = mesh.train(FILES[model], f"pipeline.stages={count}",
+                job = mesh.train(JOBS[model][0], f"pipeline.stages={count}",
                                  f"pipeline.schedule={schedule}",
                                  f"train.steps={run.steps}")
                 job["curve"] = [(point["step"], point["value"])

@@ -131,9 +131,6 @@ class ChaosMesh(RestartingMesh):
         return max(files, key=lambda file: int(file.parent.name[len("step-"):]),
                    default=None)
 
-    def free_disk(self):
-        (self.disk / "filler").unlink(missing_ok=True)
-
 
 class Machine:
     """An emulated one with a worker, which is started again."""
@@ -212,7 +209,7 @@ class Faults(threading.Thread):
             mesh.fill_disk()
             eventually(lambda: self.middle_of is None or self.over.is_set(),
                        fault.seconds)
-            mesh.free_disk()
+            (mesh.disk / "filler").unlink(missing_ok=True)
         elif "stop" in kind:
             victims[0].signal(signal.SIGSTOP)
             self.over.wait(fault.seconds)
