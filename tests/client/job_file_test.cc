@@ -119,6 +119,8 @@ TEST(JobReference, MayShowOneSectionOrKey) {
 
   EXPECT_THAT(text, HasSubstr("\ntrain:\n\n  optimizer:\n"));
   EXPECT_THAT(text, Not(HasSubstr("epochs:")));
+  EXPECT_THAT(JobReference("train.steps"),
+              AllOf(HasSubstr("  steps: 0"), Not(HasSubstr("epochs:"))));
 }
 
 TEST(JobReference, IsADocumentToo) {
