@@ -58,8 +58,9 @@ struct RoundResult {
   int64_t step = 0;
   ViewId view;  // in which it was held
   std::vector<ShardResult> shards;
-  // Of a final one: all members that the step counts are known to have had the
-  // same state after so many steps.  Less than `step` where a hash was late.
+  // Set in a final one: all members that the step counts are known to have had
+  // the same state after so many steps.  Less than `step` where a hash was
+  // late.
   int64_t compared_through = 0;
 
   bool is_void() const;

@@ -6,7 +6,7 @@
 
 #include "core/obs/log.h"
 #include "core/round/rules/rule_blocks.h"
-#include "core/rpc/convert/member_convert.h"
+#include "core/rpc/convert/mirror.h"
 
 namespace paceline {
 namespace {

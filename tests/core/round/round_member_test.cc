@@ -278,7 +278,7 @@ class Server : public ::testing::Test {
     ASSERT_EQ(member_->next(), step + 1);
   }
 
-  // Of the newest result.
+  // In the newest result.
   int64_t ComparedThrough() const {
     int64_t compared = -1;
     for (const RoundAction& action : actions_) {
