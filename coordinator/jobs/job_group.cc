@@ -560,6 +560,17 @@ std::string GroupEventLog::Summary() const {
                        : absl::StrCat("rounds: ", absl::StrJoin(parts, ", "));
 }
 
+std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
+                                                 double loss, double correct) {
+  if (samples == 0) return std::nullopt;
+  v1::EvaluationRecord evaluation;
+  evaluation.set_step(step);
+  evaluation.set_samples(samples);
+  evaluation.set_loss(loss / static_cast<double>(samples));
+  evaluation.set_accuracy(correct / static_cast<double>(samples));
+  return evaluation;
+}
+
 std::optional<v1::EvaluationRecord> GroupEventLog::OnEvaluation(
     WorkerId member, const v1::EvaluationRecord& part) {
   if (part.step() <= forgotten_) return std::nullopt;

@@ -209,6 +209,11 @@ class JobGroup {
 
 // --- events and evaluations -------------------------------------------------
 
+// The evaluation of `samples`.  loss, correct: the sums of their losses and
+// right answers.  Nothing without samples.
+std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
+                                                 double loss, double correct);
+
 // Turns the round records of a job's members into events for people, and adds
 // up the members' partial evaluations.  Thread-compatible; lives on the
 // coordinator's loop.  Pure.

@@ -43,17 +43,6 @@ std::string FourDecimals(double value) {
   return std::isnan(value) ? "nan" : absl::StrFormat("%.4f", value);
 }
 
-std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
-                                                 double loss, double correct) {
-  if (samples == 0) return std::nullopt;
-  v1::EvaluationRecord evaluation;
-  evaluation.set_step(step);
-  evaluation.set_samples(samples);
-  evaluation.set_loss(loss / static_cast<double>(samples));
-  evaluation.set_accuracy(correct / static_cast<double>(samples));
-  return evaluation;
-}
-
 std::string EvaluationText(const JobSpec& spec,
                            const v1::EvaluationRecord& evaluation) {
   const std::string after =

@@ -32,11 +32,6 @@ std::string PhaseOf(const JobRecord& record);
 // A loss or an accuracy: "0.1250"; "nan" for any sign.
 std::string FourDecimals(double value);
 
-// The evaluation of `samples`.  loss, correct: the sums of their losses and
-// right answers.  Nothing without samples.
-std::optional<v1::EvaluationRecord> EvaluationOf(int64_t step, int64_t samples,
-                                                 double loss, double correct);
-
 // "accuracy 0.9131, loss 0.2480 after step 938 over 10000 samples".
 std::string EvaluationText(const JobSpec& spec,
                            const v1::EvaluationRecord& evaluation);

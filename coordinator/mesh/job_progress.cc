@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "coordinator/jobs/job_group.h"
 #include "coordinator/jobs/job_text.h"
 #include "core/base/errors.h"
 #include "core/data/batch.h"

@@ -173,9 +173,9 @@ void World::FollowDonor(Worker& worker) {
 
 // The newest order stays.
 void World::Renew(Member& member) {
-  std::optional<GroupOrder> order = std::move(member.order);
-  member = {};
-  member.order = std::move(order);
+  Member renewed;
+  renewed.order.swap(member.order);
+  member = std::move(renewed);
 }
 
 void World::Gather(Worker& worker) {
