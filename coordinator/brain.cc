@@ -415,12 +415,16 @@ void Brain::RefreshOrders() {
     StandingOrder order = OrderOf(member, job);
     if (const auto found = mesh_.settling.find(id);
         found != mesh_.settling.end()) {
-      order.settle = found->second;
+      order.rest.set_settle(found->second);
     }
-    pipelines_.AddTo(order, member.process());
-    order.renew = order.renew || pipelines_.Excludes(member.process());
-    order.released = mesh_.leaving.contains(id) && MayLeave(mesh_, id);
-    order.revoked = mesh_.revoked;
+    pipelines_.AddTo(order.rest, member.process());
+    if (pipelines_.Excludes(member.process())) order.rest.set_renew(true);
+    order.rest.set_released(mesh_.leaving.contains(id) && MayLeave(mesh_, id));
+    for (const auto& [holder, unix_ms] : mesh_.revoked) {
+      v1::RevokedHolder& each = *order.rest.add_revoked();
+      each.set_holder(holder);
+      each.set_unix_ms(unix_ms);
+    }
     std::optional<StandingOrder>& sent = sent_[member.stream];
     if (sent == order) continue;
     sent = order;
@@ -429,14 +433,15 @@ void Brain::RefreshOrders() {
 }
 
 StandingOrder Brain::OrderOf(const Member& member, const JobEntry* job) const {
-  if (job == nullptr) {
-    return {std::nullopt, mesh_.measures.OrderOf(member.registration.name())};
+  StandingOrder order;
+  if (job != nullptr) {
+    order.run = pipelines_.OrderOf(*job, member.id);
+    order.rest.set_renew(!order.run.has_value() && job->group.has_value() &&
+                         job->group->renew.contains(member.id));
   }
-  StandingOrder order = {pipelines_.OrderOf(*job, member.id), std::nullopt};
-  order.renew = !order.run.has_value() && job->group.has_value() &&
-                job->group->renew.contains(member.id);
-  if (job->IsPaused()) {
-    order.measure = mesh_.measures.OrderOf(member.registration.name());
+  const auto measure = mesh_.measures.OrderOf(member.registration.name());
+  if (measure.has_value() && (job == nullptr || job->IsPaused())) {
+    *order.rest.mutable_measure() = *measure;
   }
   return order;
 }

@@ -630,29 +630,36 @@ std::string Pipelines::AddressOf(const MemberId& process) const {
   return member == nullptr ? "" : member->registration.address();
 }
 
-void Pipelines::AddTo(StandingOrder& standing, const MemberId& process) const {
-  KeepOrder& keep = standing.keep;
+void Pipelines::AddTo(v1::StandingOrder& standing,
+                      const MemberId& process) const {
+  OrderNumber number;
   for (const JobId id : mesh_.running) {
     const JobEntry& job = mesh_.jobs.at(id);
     if (job.recovery == nullptr) continue;
     const JobOrder* const order = job.recovery->OrderOf(process);
     if (order == nullptr) continue;
-    if (order->settle) standing.settle = job.record.job.cpu_capability();
-    keep.number = std::max(keep.number, order->number);
-    keep.keep[id] = order->keep;
+    if (order->settle) standing.set_settle(job.record.job.cpu_capability());
+    number = std::max(number, order->number);
+    v1::KeepOrder& keep = *standing.add_keep();
+    Write(order->keep, keep);
+    keep.set_job(id.value);
     const v1::KeptState& kept = job.attempt.most_kept;
     // Without a verdict, the step is run again.
     if (order->finish.has_value() &&
         kept.attempt() == job.recovery->attempt() &&
         kept.applied() == *order->finish && kept.has_verdict()) {
-      keep.finish[id] = {kept.attempt(), *order->finish,
-                         Taken<StepVerdict>(kept.verdict())};
+      keep.mutable_finish()->set_attempt(kept.attempt());
+      keep.mutable_finish()->set_step(*order->finish);
+      *keep.mutable_finish()->mutable_verdict() = kept.verdict();
     }
     for (const Follow& follow : order->follow) {
-      keep.follow.push_back({id, job.recovery->attempt(), follow.source,
-                             AddressOf(follow.source), follow.layers});
+      Write(FollowOrder{.source = follow.source,
+                        .address = AddressOf(follow.source),
+                        .layers = follow.layers},
+            *keep.add_follow());
     }
   }
+  Write(number, *standing.mutable_number());
 }
 
 // --- Live workers that do not work -------------------------------------------

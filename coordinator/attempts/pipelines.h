@@ -51,7 +51,7 @@ class Pipelines {
   void OnStandstill(absl::Duration duration, Moment moment);
   // Adds the states that the process shall keep and copy, for all jobs, and the
   // CPU capability at which it shall start anew before an attempt.
-  void AddTo(StandingOrder& standing, const MemberId& process) const;
+  void AddTo(v1::StandingOrder& standing, const MemberId& process) const;
   // Keeps a running job's cut on its workers while it is copied to the disk.
   void SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment);
   std::string AddressOf(const MemberId& process) const;  // empty: not known

@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -75,26 +74,14 @@ v1::Job ToStored(const JobRecord& record);
 // Errors: InvalidArgument  a state or phase that does not exist
 absl::StatusOr<JobRecord> FromStored(v1::Job job);
 
+// What a worker is told to do.
 struct StandingOrder {
-  std::optional<RunOrder> run;              // absent: train nothing
-  std::optional<v1::MeasureOrder> measure;  // never beside a run
-  // Its process was removed from a round group and shall start anew.  Never
-  // beside a run or a measurement.
-  bool renew = false;
-  KeepOrder keep = {};  // for all jobs whose pieces it may hold
-  // Its process shall start anew at this CPU capability; empty: it need not.
-  std::string settle = {};
-  bool released = false;  // it is leaving, and may end now
-  std::map<std::string, int64_t> revoked = {};  // as MeshState
+  std::optional<RunOrder> run;  // absent: train nothing
+  v1::StandingOrder rest;       // without the run
 
-  // A measurement's id stands for all of it.
   friend bool operator==(const StandingOrder& a, const StandingOrder& b) {
-    const auto key = [](const StandingOrder& order) {
-      return std::tuple(order.measure.has_value() ? order.measure->id() : 0,
-                        order.renew, order.released);
-    };
-    return key(a) == key(b) && a.run == b.run && a.keep == b.keep &&
-           a.settle == b.settle && a.revoked == b.revoked;
+    return a.run == b.run &&
+           a.rest.SerializeAsString() == b.rest.SerializeAsString();
   }
 };
 

@@ -453,18 +453,8 @@ absl::StatusOr<WorkerReport> FromProto(v1::Heartbeat heartbeat) {
 }
 
 v1::StandingOrder ToProto(const StandingOrder& order) {
-  v1::StandingOrder proto;
+  v1::StandingOrder proto = order.rest;
   if (order.run.has_value()) *proto.mutable_run() = ToProto(*order.run);
-  if (order.measure.has_value()) *proto.mutable_measure() = *order.measure;
-  proto.set_renew(order.renew);
-  proto.set_settle(order.settle);
-  proto.set_released(order.released);
-  for (const auto& [holder, unix_ms] : order.revoked) {
-    v1::RevokedHolder& each = *proto.add_revoked();
-    each.set_holder(holder);
-    each.set_unix_ms(unix_ms);
-  }
-  AddKeep(order.keep, proto);
   return proto;
 }
 

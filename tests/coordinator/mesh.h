@@ -435,9 +435,7 @@ class Mesh {
   v1::Heartbeat Echoing(StreamId stream, v1::Heartbeat heartbeat) const {
     const auto orders = orders_.find(stream);
     if (heartbeat.has_echo() || orders == orders_.end()) return heartbeat;
-    const OrderNumber& number = orders->second.back().keep.number;
-    heartbeat.mutable_echo()->set_term(number.term);
-    heartbeat.mutable_echo()->set_n(number.n);
+    *heartbeat.mutable_echo() = orders->second.back().rest.number();
     return heartbeat;
   }
 

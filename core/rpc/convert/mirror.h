@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -121,10 +122,28 @@ template <typename T>
 requires std::same_as<decltype(T::result), RoundResult>
 void Write(const T& from, v1::RoundResult& to) { Write(from.result, to); }
 
+// Taken: the struct of a message.  Given: the message of a struct.
+template <typename Struct, typename Message>
+Struct Taken(const Message& message) {
+  Struct value;
+  Read(message, value);
+  return value;
+}
+template <typename Message, typename Struct>
+Message Given(const Struct& value) {
+  Message message;
+  Write(value, message);
+  return message;
+}
+
 // Lists.
 template <typename Elements, typename T>
 void ReadAll(const Elements& from, std::vector<T>& to) {
   for (const auto& element : from) Read(element, to.emplace_back());
+}
+template <typename Elements, typename T>
+void ReadAll(const Elements& from, std::set<T>& to) {
+  for (const auto& element : from) to.insert(Taken<T>(element));
 }
 inline void ReadAll(const google::protobuf::RepeatedField<int64_t>& from,
                     absl::Duration unit, std::vector<absl::Duration>& to) {
@@ -142,20 +161,6 @@ inline void WriteAll(const std::vector<absl::Duration>& from,
                      absl::Duration unit,
                      google::protobuf::RepeatedField<int64_t>& to) {
   for (const absl::Duration time : from) to.Add(Plain(time, unit));
-}
-
-// Taken: the struct of a message.  Given: the message of a struct.
-template <typename Struct, typename Message>
-Struct Taken(const Message& message) {
-  Struct value;
-  Read(message, value);
-  return value;
-}
-template <typename Message, typename Struct>
-Message Given(const Struct& value) {
-  Message message;
-  Write(value, message);
-  return message;
 }
 
 #include "core/rpc/convert/mirror.gen.inc"

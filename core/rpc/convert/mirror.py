@@ -66,6 +66,8 @@ LAST = [
      {"first_layer": "layers.first", "last_layer": "layers.last",
       "worker_id": "worker", "stage": None, "worker_name": None,
       "address": None}),
+    ("KeepOrder", "KeepRule",
+     {"job": None, "attempts": "rows", "follow": None, "finish": None}),
     ("RunOrder", "RunOrder",
      {"job": "fence.job", "attempt": "fence.attempt",
       "plan_version": "fence.plan_version"}),

@@ -454,24 +454,6 @@ absl::Status ErrorOf(const v1::RunState& run) {
                                   : OneLine(run.error_message()));
 }
 
-void AddKeep(const KeepOrder& order, v1::StandingOrder& proto) {
-  Write(order.number, *proto.mutable_number());
-  for (const auto& [job, rule] : order.keep) {
-    v1::KeepOrder& into = *proto.add_keep();
-    into.set_job(job.value);
-    if (rule.floor.has_value()) Write(*rule.floor, *into.mutable_floor());
-    WriteAll(rule.rows, *into.mutable_attempts());
-    WriteAll(rule.pins, *into.mutable_pins());
-    for (const FollowOrder& follow : order.follow) {
-      if (follow.job == job) Write(follow, *into.add_follow());
-    }
-    const auto finish = order.finish.find(job);
-    if (finish != order.finish.end()) {
-      Write(finish->second, *into.mutable_finish());
-    }
-  }
-}
-
 absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
   KeepOrder order;
   Read(proto.number(), order.number);
@@ -479,8 +461,7 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
     PACELINE_RETURN_IF_ERROR(CheckNumbers(keep));
     const JobId job{keep.job()};
     KeepRule& rule = order.keep[job];
-    if (keep.has_floor()) Read(keep.floor(), Place(rule.floor));
-    ReadAll(keep.attempts(), rule.rows);
+    Read(keep, rule);
     int64_t newest = 0;
     for (const AttemptRow& row : rule.rows) {
       if (row.attempt <= newest) {
@@ -489,7 +470,6 @@ absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto) {
       }
       newest = row.attempt;
     }
-    for (const v1::Cut& pin : keep.pins()) rule.pins.insert(Taken<Cut>(pin));
     for (const v1::FollowOrder& follow : keep.follow()) {
       PACELINE_RETURN_IF_ERROR(CheckLayers(follow.layers()));
       FollowOrder& into = order.follow.emplace_back();

@@ -43,7 +43,6 @@ absl::Status ErrorOf(const v1::RunState& run);
 absl::StatusOr<RunOrder> FromProto(const v1::RunOrder& proto);
 
 // A standing order's number and what it says of pieces.
-void AddKeep(const KeepOrder& order, v1::StandingOrder& proto);
 // Errors: InvalidArgument  numbers out of range, attempts that do not ascend
 absl::StatusOr<KeepOrder> KeepFromProto(const v1::StandingOrder& proto);
 

@@ -464,7 +464,8 @@ class MeshScript final : public Script {
                     : ticket.status().ToString());
   }
   void Answer(const std::string& name, v1::Measurement measurement) {
-    measurement.set_id(mesh_->Order(mesh_->worker(name).stream).measure->id());
+    measurement.set_id(
+        mesh_->Order(mesh_->worker(name).stream).rest.measure().id());
     v1::Heartbeat heartbeat;
     *heartbeat.mutable_measurement() = std::move(measurement);
     SayOf(mesh_->Mesh::Send(mesh_->worker(name).stream, heartbeat));
@@ -482,16 +483,16 @@ class MeshScript final : public Script {
   }
   void LookAtMeasures() {
     for (const auto& [name, worker] : mesh_->workers()) {
-      const std::optional<v1::MeasureOrder> order =
-          mesh_->Order(worker.stream).measure;
-      if (!order.has_value()) continue;
-      if (order->has_link()) {
-        Say(absl::StrCat(name, " dials ", order->link().name()));
-      } else if (order->has_layers()) {
-        const v1::ModelSpec& model = order->layers().spec().model();
+      const v1::MeasureOrder& order =
+          mesh_->Order(worker.stream).rest.measure();
+      if (order.id() == 0) continue;
+      if (order.has_link()) {
+        Say(absl::StrCat(name, " dials ", order.link().name()));
+      } else if (order.has_layers()) {
+        const v1::ModelSpec& model = order.layers().spec().model();
         Say(absl::StrCat(name, " measures ", model.name(), " ", model.file()));
       } else {
-        const v1::MeasureFiles& files = order->files();
+        const v1::MeasureFiles& files = order.files();
         Say(absl::StrCat(name, " looks for ", absl::StrJoin(files.paths(), " "),
                          files.has_spec() ? " as a job does, with " : "",
                          files.inputs().ShortDebugString()));
@@ -691,14 +692,14 @@ class MeshScript final : public Script {
     const StandingOrder& order = mesh_->Order(worker.stream);
     std::string text =
         order.run.has_value() ? RunOf(name, *order.run) : "no run";
-    if (order.renew) absl::StrAppend(&text, ", to start anew");
-    if (!order.settle.empty()) {
-      absl::StrAppend(&text, ", to start anew at ", order.settle);
+    if (order.rest.renew()) absl::StrAppend(&text, ", to start anew");
+    if (!order.rest.settle().empty()) {
+      absl::StrAppend(&text, ", to start anew at ", order.rest.settle());
     }
-    if (order.released) absl::StrAppend(&text, ", released");
-    for (const auto& [job, rule] : order.keep.keep) {
-      for (const Cut& pin : rule.pins) {
-        absl::StrAppend(&text, ", pins ", CutOf(pin));
+    if (order.rest.released()) absl::StrAppend(&text, ", released");
+    for (const v1::KeepOrder& keep : order.rest.keep()) {
+      for (const v1::Cut& pin : keep.pins()) {
+        absl::StrAppend(&text, ", pins ", CutOf(Taken<Cut>(pin)));
       }
     }
     return text;

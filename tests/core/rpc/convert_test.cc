@@ -48,7 +48,16 @@ TEST(Convert, KeepsEveryFieldThatTheProtoKnows) {
   const auto keep = KeepFromProto(standing);
   ASSERT_TRUE(keep.ok()) << keep.status();
   v1::StandingOrder back;
-  AddKeep(*keep, back);
+  Write(keep->number, *back.mutable_number());
+  for (const auto& [job, rule] : keep->keep) {
+    v1::KeepOrder& each = *back.add_keep();
+    Write(rule, each);
+    each.set_job(job.value);
+    for (const FollowOrder& follow : keep->follow) {
+      if (follow.job == job) Write(follow, *each.add_follow());
+    }
+    Write(keep->finish.at(job), *each.mutable_finish());
+  }
   *back.mutable_run() = standing.run();
   *back.mutable_measure() = standing.measure();
   back.set_renew(true);
