@@ -147,7 +147,7 @@ absl::StatusOr<AttachVerdict> Brain::OnAttach(const v1::Registration& sent,
   }
   if (JobEntry* const job = mesh_.JobOf(verdict.id)) {
     if (job->group.has_value()) job->group->renew.erase(verdict.id);
-    CheckWorkers(*job, moment);
+    groups_.Check(*job, moment);
   }
   pipelines_.OnAttached(*mesh_.membership.Find(verdict.id), moment);
   mesh_.queue_changed = true;
@@ -225,12 +225,6 @@ absl::Status Brain::OnReport(StreamId stream, WorkerReport report,
   return absl::OkStatus();
 }
 
-// Reacts to the job's processes that are gone or were replaced.
-void Brain::CheckWorkers(JobEntry& job, Moment moment) {
-  if (job.record.state() != v1::JOB_STATE_RUNNING) return;
-  if (job.group.has_value()) groups_.Check(job, moment);
-}
-
 void Brain::TakeChanges(const std::vector<MembershipChange>& changes,
                         Moment moment) {
   for (const MembershipChange& change : changes) {
@@ -256,7 +250,7 @@ void Brain::OnTick(Moment moment) {
   TakeChanges(mesh_.membership.OnTick(moment.now), moment);
   pipelines_.OnTick(moment);
   for (JobEntry* const job : mesh_.RunningJobs()) {
-    CheckWorkers(*job, moment);
+    groups_.Check(*job, moment);
     mesh_.RefreshWhy(*job, moment);
   }
   Settle(moment, /*is_tick=*/true);
@@ -817,11 +811,6 @@ absl::StatusOr<Submission> Brain::Resumed(const v1::SubmitJobRequest& request,
   job.set_step(from.step);
   job.set_recorded_step(from.step);
   return submission;
-}
-
-void Brain::OnSubmitted(JobRecord job, Moment moment) {
-  queue_.OnSubmitted(std::move(job), moment);
-  Settle(moment);
 }
 
 absl::StatusOr<v1::StartProfileResponse> Brain::OnProfile(

@@ -53,7 +53,10 @@ class Brain {
   //   FailedPrecondition no attached worker has the cores for its threads
   void CheckSubmit(const v1::SubmitJobRequest& request, Moment moment,
                    Done<Submission> done) const;
-  void OnSubmitted(JobRecord job, Moment moment);
+  void OnSubmitted(JobRecord job, Moment moment) {
+    queue_.OnSubmitted(std::move(job), moment);
+    Settle(moment);
+  }
 
   // Errors: NotFound.
   absl::Status OnStop(JobId job, Moment moment);
@@ -187,7 +190,6 @@ class Brain {
   absl::StatusOr<Submission> Resumed(const v1::SubmitJobRequest& request,
                                      Submission submission) const;
   void TakeChanges(const std::vector<MembershipChange>& changes, Moment moment);
-  void CheckWorkers(JobEntry& job, Moment moment);
   // Stops the workers of this name, in whatever case.  Returns whether there
   // are any.
   bool StopWorkers(const std::string& name, const std::string& why,

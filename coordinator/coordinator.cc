@@ -107,10 +107,6 @@ void Coordinator::TakePlaced() {
   brain_.OnPlaced(Now());
 }
 
-Moment Coordinator::Now() const {
-  return {clock_.Now(), absl::ToUnixMillis(clock_.Today())};
-}
-
 TaskLoop::Task Coordinator::Counted(TaskLoop::Task task) {
   metrics_.SetQueueDepth(++queued_);
   return [this, task = std::move(task)] {
@@ -135,10 +131,6 @@ absl::Status Coordinator::Commit(const StoreBatch& batch) {
   commit_cpu_ += ThreadCpuTime() - cpu;
   metrics_.ObserveTransaction(clock_.Now() - begin, stored.ok());
   return stored;
-}
-
-void Coordinator::Post(TaskLoop::Task task) {
-  loop_.Post(Counted(std::move(task)));
 }
 
 void Coordinator::PostRequest(const StatusDone& refuse, TaskLoop::Task task) {
@@ -296,10 +288,6 @@ void Coordinator::DispatchCheckpoint(const Actions::Checkpoint& checkpoint) {
   }
 }
 
-void Coordinator::FailWeights(const Fence& fence, const absl::Status& error) {
-  Post([this, fence, error] { brain_.OnWeightsFailed(fence, error, Now()); });
-}
-
 void Coordinator::Tick() {
   // A second tick in the queue would see the same time.
   if (tick_is_queued_.exchange(true)) return;
@@ -417,10 +405,6 @@ void Coordinator::WriteWeights(v1::WeightsPiece piece, StatusDone done) {
         }
         done(std::move(status));
       });
-}
-
-void Coordinator::SyncWeights(const Fence& fence, StatusDone done) {
-  weights_store_.Sync(fence, std::move(done));
 }
 
 void Coordinator::ReadWeights(JobId job, int64_t step, int64_t offset,

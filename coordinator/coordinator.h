@@ -103,7 +103,9 @@ class Coordinator {
                    StatusDone done);
   // As WeightsStore.  ResourceExhausted and Internal also fail the job.
   void WriteWeights(v1::WeightsPiece piece, StatusDone done);
-  void SyncWeights(const Fence& fence, StatusDone done);
+  void SyncWeights(const Fence& fence, StatusDone done) {
+    weights_store_.Sync(fence, std::move(done));
+  }
 
   // step: the checkpoint's; 0: the result, or else the newest checkpoint, which
   // a job that trains makes now.  has_left: while that is made, returns whether
@@ -191,7 +193,7 @@ class Coordinator {
   using Reply = std::function<void(const absl::Status& stored)>;
 
   // Posts an event of a worker, the weights store or the ticker.
-  void Post(TaskLoop::Task task);
+  void Post(TaskLoop::Task task) { loop_.Post(Counted(std::move(task))); }
   // Posts a client's request, or refuses it at once.
   void PostRequest(const StatusDone& refuse, TaskLoop::Task task);
   TaskLoop::Task Counted(TaskLoop::Task task);
@@ -218,8 +220,12 @@ class Coordinator {
   void PlaceLater(std::weak_ptr<const void> wanted, MakePlacement make,
                   std::function<void(PlacementVerdict)> done);
   void TakePlaced();
-  void FailWeights(const Fence& fence, const absl::Status& error);
-  Moment Now() const;
+  void FailWeights(const Fence& fence, const absl::Status& error) {
+    Post([this, fence, error] { brain_.OnWeightsFailed(fence, error, Now()); });
+  }
+  Moment Now() const {
+    return {clock_.Now(), absl::ToUnixMillis(clock_.Today())};
+  }
 
   // Constant after construction.
   const BrainPolicy policy_;

@@ -171,7 +171,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       options.insecure || options.http_insecure || options.http_tls);
   PACELINE_RETURN_IF_ERROR(AtOption(options.origins, "http", http_at.status()));
   PACELINE_ASSIGN_OR_RETURN(StoredState stored, store.Load());
-  SkipTakenNumbers(std::max(state.NewestJobFolder(),
+  SkipTakenNumbers(std::max(NewestJobFolder(state.jobs()),
                             NewestJobFolder(CheckpointFolder(options, state))),
                    stored);
   PACELINE_ASSIGN_OR_RETURN(const std::optional<HttpTls> http_tls,

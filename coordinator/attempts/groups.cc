@@ -125,11 +125,6 @@ void Groups::Start(JobEntry& job, int64_t step, Moment moment) {
   TakeNews(job, moment);
 }
 
-void Groups::OnLeft(JobEntry& job) {
-  job.group.reset();
-  job.saving = false;
-}
-
 void Groups::Restore(JobEntry& job, Moment moment) {
   const View view = job.groups.kept.view;
   if (view.id == ViewId() ||

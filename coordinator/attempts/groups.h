@@ -37,7 +37,10 @@ class Groups {
   // steps.
   void Start(JobEntry& job, int64_t step, Moment moment);
   // The job leaves the attempt.
-  static void OnLeft(JobEntry& job);
+  static void OnLeft(JobEntry& job) {
+    job.group.reset();
+    job.saving = false;
+  }
   // Goes on with the view that an earlier coordinator stored, if it did.
   void Restore(JobEntry& job, Moment moment);
 

@@ -625,11 +625,6 @@ void Pipelines::SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment) {
   Carry(job, actions, moment);
 }
 
-std::string Pipelines::AddressOf(const MemberId& process) const {
-  const Member* const member = mesh_.membership.Find(process.worker);
-  return member == nullptr ? "" : member->registration.address();
-}
-
 void Pipelines::AddTo(v1::StandingOrder& standing,
                       const MemberId& process) const {
   OrderNumber number;

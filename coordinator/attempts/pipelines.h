@@ -54,7 +54,11 @@ class Pipelines {
   void AddTo(v1::StandingOrder& standing, const MemberId& process) const;
   // Keeps a running job's cut on its workers while it is copied to the disk.
   void SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment);
-  std::string AddressOf(const MemberId& process) const;  // empty: not known
+  // empty: not known
+  std::string AddressOf(const MemberId& process) const {
+    const Member* const member = mesh_.membership.Find(process.worker);
+    return member == nullptr ? "" : member->registration.address();
+  }
 
   // --- All pipelines ---
 

@@ -365,10 +365,6 @@ const MemberId* JobGroup::FindProcess(WorkerId worker) const {
              : nullptr;
 }
 
-bool JobGroup::IsMember(const MemberId& member) const {
-  return view().has_value() && Contains(*view(), member);
-}
-
 bool JobGroup::AllDone() const {
   if (lost() || !view().has_value() || view()->members.empty()) return false;
   for (const ViewMember& member : view()->members) {
@@ -403,10 +399,6 @@ bool JobGroup::FindLastMismatch(int64_t steps) {
   return true;
 }
 
-int JobGroup::members() const {
-  return view().has_value() ? static_cast<int>(view()->members.size()) : 0;
-}
-
 int JobGroup::listeners() const {
   return static_cast<int>(absl::c_count_if(
       processes_, [this](const auto& each) { return !IsMember(each.first); }));
@@ -421,10 +413,6 @@ std::string JobGroup::NameOf(const MemberId& member) const {
 std::string JobGroup::ViewNote() const {
   return absl::StrCat("view ", ViewText(view()->id), " of ", members(),
                       members() == 1 ? " member" : " members");
-}
-
-void JobGroup::AddEvent(std::string kind, std::string text) {
-  news_.events.push_back({std::move(kind), std::move(text)});
 }
 
 GroupNews JobGroup::TakeNews() { return std::exchange(news_, GroupNews()); }

@@ -128,7 +128,9 @@ class JobGroup {
   }
   // The worker's process that takes part; null: none.
   const MemberId* FindProcess(WorkerId worker) const;
-  bool IsMember(const MemberId& member) const;
+  bool IsMember(const MemberId& member) const {
+    return view().has_value() && Contains(*view(), member);
+  }
 
   // No live process has the group's state, or it was ended: a new attempt is
   // needed.
@@ -155,7 +157,9 @@ class JobGroup {
   std::map<WorkerId, v1::JobMember> Members() const;
   // The server of the round after the last applied one; 0: none.
   WorkerId Server(const JobSpec& spec) const;
-  int members() const;
+  int members() const {
+    return view().has_value() ? static_cast<int>(view()->members.size()) : 0;
+  }
   int listeners() const;
   // Most steps applied, and whether these are more than at the beginning.
   int64_t furthest() const { return furthest_; }
@@ -187,7 +191,9 @@ class JobGroup {
   void EvictHung();
   void LetDrainedGo();
   bool HasStayer(const MemberId& leaving) const;
-  void AddEvent(std::string kind, std::string text);
+  void AddEvent(std::string kind, std::string text) {
+    news_.events.push_back({std::move(kind), std::move(text)});
+  }
 
   GroupOptions options_;
   ViewKeeper keeper_;

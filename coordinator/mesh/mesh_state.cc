@@ -17,21 +17,6 @@
 
 namespace paceline {
 
-JobEntry* MeshState::FindJob(JobId id) {
-  const auto found = jobs.find(id);
-  return found == jobs.end() ? nullptr : &found->second;
-}
-
-JobEntry* MeshState::JobOf(WorkerId worker) {
-  const auto found = busy.find(worker);
-  return found == busy.end() ? nullptr : &jobs.at(found->second);
-}
-
-const JobEntry* MeshState::JobOf(WorkerId worker) const {
-  const auto found = busy.find(worker);
-  return found == busy.end() ? nullptr : &jobs.at(found->second);
-}
-
 absl::StatusOr<const Member*> MeshState::FindMember(
     const std::string& worker) const {
   const Member* found = nullptr;
@@ -169,15 +154,6 @@ void MeshState::PutEvent(const JobEntry& job, Moment moment,
   const bool warn = absl::c_linear_search(kWarnings, kind);
   actions.notices.push_back(
       {warn, absl::StrCat("job ", kind, ": ", text), id, WorkerId{}});
-}
-
-void MeshState::AddNotice(WorkerId worker, const std::string& text, bool warn) {
-  actions.notices.push_back({warn, text, JobId{}, worker});
-}
-
-std::string MeshState::StoreText() const {
-  if (store_error.empty()) return "";
-  return absl::StrCat("the coordinator cannot store its state: ", store_error);
 }
 
 absl::string_view JobEntry::Interruption() const {

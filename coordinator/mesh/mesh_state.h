@@ -263,11 +263,20 @@ struct MeshState {
 
   // --- jobs; null: there is none ---
 
-  JobEntry* FindJob(JobId id);
+  JobEntry* FindJob(JobId id) {
+    const auto found = jobs.find(id);
+    return found == jobs.end() ? nullptr : &found->second;
+  }
   JobEntry* FindRunning(const Fence& fence);
   // The job that has the worker.
-  JobEntry* JobOf(WorkerId worker);
-  const JobEntry* JobOf(WorkerId worker) const;
+  JobEntry* JobOf(WorkerId worker) {
+    const auto found = busy.find(worker);
+    return found == busy.end() ? nullptr : &jobs.at(found->second);
+  }
+  const JobEntry* JobOf(WorkerId worker) const {
+    const auto found = busy.find(worker);
+    return found == busy.end() ? nullptr : &jobs.at(found->second);
+  }
   // These return copies: a job may end during the caller's loop.
   std::vector<JobEntry*> OpenJobs() { return JobsOf(open); }
   std::vector<JobEntry*> RunningJobs() { return JobsOf(running); }
@@ -287,7 +296,9 @@ struct MeshState {
   }
   void PutEvent(const JobEntry& job, Moment moment, const std::string& kind,
                 const std::string& text);
-  void AddNotice(WorkerId worker, const std::string& text, bool warn = false);
+  void AddNotice(WorkerId worker, const std::string& text, bool warn = false) {
+    actions.notices.push_back({warn, text, JobId{}, worker});
+  }
   // Opens the job's file for its weights or predictions.
   void OpenWeights(JobEntry& job, Moment moment);
   // Begins an attempt on the plan's workers, after `step` steps of earlier
@@ -302,7 +313,11 @@ struct MeshState {
   void FailJob(JobEntry& job, const std::string& why, const std::string& advice,
                Moment moment);
   // Says that the store refuses writes; empty: it does not.
-  std::string StoreText() const;
+  std::string StoreText() const {
+    if (store_error.empty()) return "";
+    return absl::StrCat("the coordinator cannot store its state: ",
+                        store_error);
+  }
 
   // True where the worker gets no new work: it is drained, or its process ends.
   bool IsDrained(WorkerId id) const {

@@ -83,10 +83,6 @@ absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(
 
 StateDir::~StateDir() { close(lock_); }
 
-int64_t StateDir::NewestJobFolder() const {
-  return paceline::NewestJobFolder(jobs());
-}
-
 absl::StatusOr<std::unique_ptr<CheckpointDir>> CheckpointDir::Open(
     const std::string& path, const StateDir& state, bool adopt) {
   PACELINE_RETURN_IF_ERROR(MakeFolders(path));

@@ -43,8 +43,6 @@ class StateDir {
   std::string database() const { return path_ + "/coordinator.db"; }
   std::string jobs() const { return path_ + "/jobs"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
-  // NewestJobFolder(jobs())
-  int64_t NewestJobFolder() const;
   const std::string& path() const { return path_; }
   const std::string& identity() const { return identity_; }
 

@@ -82,10 +82,6 @@ Query::~Query() {
   }
 }
 
-void Query::Check(int code) {
-  if (code != SQLITE_OK && status_.ok()) status_ = database_.Error(code);
-}
-
 void Query::Bind(int64_t value) {
   Check(sqlite3_bind_int64(statement_, ++bound_, value));
 }
@@ -107,15 +103,6 @@ bool Query::Next() {
   if (code == SQLITE_ROW) return true;
   if (code != SQLITE_DONE) Check(code);
   return false;
-}
-
-absl::Status Query::Run() {
-  Next();
-  return status_;
-}
-
-int64_t Query::Integer(int column) const {
-  return sqlite3_column_int64(statement_, column);
 }
 
 std::string Query::Text(int column) const {

@@ -79,10 +79,15 @@ class Query {
   // True: there is a row.  False: no more rows, or an error.
   bool Next();
   // Runs a statement that has no rows.
-  absl::Status Run();
+  absl::Status Run() {
+    Next();
+    return status_;
+  }
   const absl::Status& status() const { return status_; }
 
-  int64_t Integer(int column) const;
+  int64_t Integer(int column) const {
+    return sqlite3_column_int64(statement_, column);
+  }
   std::string Text(int column) const;  // or a blob's bytes
 
  private:
@@ -96,7 +101,9 @@ class Query {
   template <typename Id>
   requires requires(const Id& id) { id.value; }
   void Bind(const Id& id) { Bind(static_cast<int64_t>(id.value)); }
-  void Check(int code);
+  void Check(int code) {
+    if (code != SQLITE_OK && status_.ok()) status_ = database_.Error(code);
+  }
 
   Database& database_;
   const char* const sql_;

@@ -325,14 +325,6 @@ absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::DropValue(const std::string& key) {
-  return Run("DELETE FROM kv WHERE key=?", key);
-}
-
-absl::Status SqliteStore::RaiseNumber(const std::string& key, int64_t number) {
-  return Run("UPDATE kv SET value=max(value,?) WHERE key=?", number, key);
-}
-
 absl::Status SqliteStore::AddRecords(JobId job,
                                      const StoreBatch::Records& records) {
   const auto put = [&](int64_t kind, const auto& record) {

@@ -91,9 +91,13 @@ class SqliteStore final : public JobStore {
   absl::Status PutValue(const std::string& key, const Value& value) {
     return Run("INSERT OR REPLACE INTO kv VALUES (?,?)", key, value);
   }
-  absl::Status DropValue(const std::string& key);
+  absl::Status DropValue(const std::string& key) {
+    return Run("DELETE FROM kv WHERE key=?", key);
+  }
   // Stores a number that only grows.
-  absl::Status RaiseNumber(const std::string& key, int64_t number);
+  absl::Status RaiseNumber(const std::string& key, int64_t number) {
+    return Run("UPDATE kv SET value=max(value,?) WHERE key=?", number, key);
+  }
   absl::Status AddRecords(JobId job, const StoreBatch::Records& records);
   absl::Status AddLogs(
       JobId job, const std::vector<std::pair<Incarnation, v1::LogLine>>& logs);

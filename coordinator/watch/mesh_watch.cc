@@ -159,11 +159,6 @@ const std::string& PublishedUpdate::Json() const {
   return json_;
 }
 
-void MeshWatch::Add(std::shared_ptr<MeshWatcher> watcher) {
-  if (!end_.ok()) return watcher->End(end_);
-  joining_.push_back(std::move(watcher));
-}
-
 void MeshWatch::End(const absl::Status& why) {
   end_ = why;
   for (const auto* list : {&joining_, &watchers_}) {

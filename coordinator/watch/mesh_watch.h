@@ -58,7 +58,10 @@ class MeshWatch {
  public:
   // The watcher's first message is whole.  It is shared with its transport,
   // which may drop it first.
-  void Add(std::shared_ptr<MeshWatcher> watcher);
+  void Add(std::shared_ptr<MeshWatcher> watcher) {
+    if (!end_.ok()) return watcher->End(end_);
+    joining_.push_back(std::move(watcher));
+  }
   // Ends all present and later watchers.
   void End(const absl::Status& why);
 

@@ -14,10 +14,6 @@
 namespace paceline {
 namespace {
 
-std::string CodeName(absl::StatusCode code) {
-  return absl::StatusCodeToString(code);
-}
-
 // A job's phases; the metric numbers them from 1.
 constexpr absl::string_view kPhases[] = {"preparing",  "training", "moving",
                                          "recovering", "paused",   "predicting",
@@ -138,43 +134,14 @@ CoordinatorMetrics::CoordinatorMetrics(MetricsRegistry& registry,
   for (const RecoveryPart& part : kRecoveryParts) {
     registry.GetHistogram(kRecoverySeconds, {part.name});
   }
-  registry.GetCounter(kAttaches, {CodeName(absl::StatusCode::kOk)});
+  registry.GetCounter(kAttaches,
+                      {absl::StatusCodeToString(absl::StatusCode::kOk)});
   for (int i = 0; i < kGroupExits; ++i) {
     registry.GetCounter(kLeavers, {std::string(GroupExitName(GroupExit(i)))});
   }
   registry.GetGauge(kBuild, {version}).Set(1);
   CountCheckpoints({});
   Update({}, {}, {});
-}
-
-void CoordinatorMetrics::CountAttach(absl::StatusCode code) {
-  registry_.GetCounter(kAttaches, {CodeName(code)}).Add();
-}
-
-void CoordinatorMetrics::CountHeartbeat(absl::StatusCode code) {
-  registry_.GetCounter(kHeartbeats, {CodeName(code)}).Add();
-}
-
-void CoordinatorMetrics::CountOrders(size_t orders) {
-  registry_.GetCounter(kOrders).Add(static_cast<double>(orders));
-}
-
-void CoordinatorMetrics::CountControl(const std::string& method,
-                                      absl::StatusCode code) {
-  registry_.GetCounter(kControl, {method, CodeName(code)}).Add();
-}
-
-void CoordinatorMetrics::ObserveTransaction(absl::Duration took, bool stored) {
-  registry_.GetHistogram(kTransactions).Observe(absl::ToDoubleSeconds(took));
-  if (!stored) registry_.GetCounter(kStoreFailures).Add();
-}
-
-void CoordinatorMetrics::ObserveLoop(LoopWork work, absl::Duration cpu) {
-  loop_cpu_[static_cast<size_t>(work)].Observe(absl::ToDoubleSeconds(cpu));
-}
-
-void CoordinatorMetrics::SetQueueDepth(int64_t tasks) {
-  registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
 }
 
 int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
@@ -185,11 +152,6 @@ int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
   registry_.GetGauge(kDiskFree, {folder})
       .Set(static_cast<double>(space.available));
   return static_cast<int64_t>(space.available);
-}
-
-void CoordinatorMetrics::SetCertificateExpiry(absl::Time not_after) {
-  registry_.GetGauge(kCoordinatorCertificate)
-      .Set(absl::ToDoubleSeconds(not_after - absl::UnixEpoch()));
 }
 
 void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {

@@ -86,17 +86,36 @@ class CoordinatorMetrics {
  public:
   CoordinatorMetrics(MetricsRegistry& registry, const std::string& version);
 
-  void CountAttach(absl::StatusCode code);
-  void CountHeartbeat(absl::StatusCode code);
-  void CountOrders(size_t orders);
-  void CountControl(const std::string& method, absl::StatusCode code);
-  void ObserveTransaction(absl::Duration took, bool stored);
-  void ObserveLoop(LoopWork work, absl::Duration cpu);
-  void SetQueueDepth(int64_t tasks);
+  void CountAttach(absl::StatusCode code) {
+    registry_.GetCounter(kAttaches, {absl::StatusCodeToString(code)}).Add();
+  }
+  void CountHeartbeat(absl::StatusCode code) {
+    registry_.GetCounter(kHeartbeats, {absl::StatusCodeToString(code)}).Add();
+  }
+  void CountOrders(size_t orders) {
+    registry_.GetCounter(kOrders).Add(static_cast<double>(orders));
+  }
+  void CountControl(const std::string& method, absl::StatusCode code) {
+    registry_.GetCounter(kControl, {method, absl::StatusCodeToString(code)})
+        .Add();
+  }
+  void ObserveTransaction(absl::Duration took, bool stored) {
+    registry_.GetHistogram(kTransactions).Observe(absl::ToDoubleSeconds(took));
+    if (!stored) registry_.GetCounter(kStoreFailures).Add();
+  }
+  void ObserveLoop(LoopWork work, absl::Duration cpu) {
+    loop_cpu_[static_cast<size_t>(work)].Observe(absl::ToDoubleSeconds(cpu));
+  }
+  void SetQueueDepth(int64_t tasks) {
+    registry_.GetGauge(kQueueDepth).Set(static_cast<double>(tasks));
+  }
   // Asks the file system of `path`.  folder: the label's value.  Returns the
   // free bytes; a huge number where they are not known.
   int64_t SetDiskFree(const std::string& folder, const std::string& path);
-  void SetCertificateExpiry(absl::Time not_after);
+  void SetCertificateExpiry(absl::Time not_after) {
+    registry_.GetGauge(kCoordinatorCertificate)
+        .Set(absl::ToDoubleSeconds(not_after - absl::UnixEpoch()));
+  }
 
   // Sets all gauges of workers and jobs anew.
   // open: jobs that have not ended.  by_state: counts of all jobs.

@@ -160,11 +160,6 @@ void AddAwaited(const std::vector<MemberId>& awaited,
   }
 }
 
-void MemberWork::OnHeard(Instant now, absl::Duration lease) {
-  if (now - heard > lease / 2) Excuse(now);
-  heard = std::max(heard, now);
-}
-
 void MemberWork::OnReport(bool is_running, int64_t its_turn,
                           int64_t its_progress, Instant now) {
   if (its_progress != progress || is_running != running || its_turn != turn) {
@@ -173,11 +168,6 @@ void MemberWork::OnReport(bool is_running, int64_t its_turn,
   running = is_running;
   turn = its_turn;
   progress = its_progress;
-}
-
-void MemberWork::Excuse(Instant now) {
-  progress_since = now;
-  left_behind.reset();
 }
 
 bool IsHung(const MemberWork& work, absl::Duration bound) {

@@ -11,6 +11,7 @@
 // core/rpc/convert/report_convert.h refuses such a message.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -95,13 +96,19 @@ void AddAwaited(const std::vector<MemberId>& awaited,
 struct MemberWork {
   // The process was heard, whatever it said.  After a silence of half the lease
   // nobody knows what it did meanwhile, so its time begins anew.
-  void OnHeard(Instant now, absl::Duration lease);
+  void OnHeard(Instant now, absl::Duration lease) {
+    if (now - heard > lease / 2) Excuse(now);
+    heard = std::max(heard, now);
+  }
   // It says this of itself.  Its time begins anew where anything has changed:
   // preparing is no instruction, and neither is another turn the one before.
   void OnReport(bool is_running, int64_t its_turn, int64_t its_progress,
                 Instant now);
   // Its time begins anew: what was until now cannot be held against it.
-  void Excuse(Instant now);
+  void Excuse(Instant now) {
+    progress_since = now;
+    left_behind.reset();
+  }
   // It has finished no instruction for `bound`, as far as it was heard.
   bool IsIdle(absl::Duration bound) const {
     return heard - progress_since >= bound;

@@ -178,11 +178,6 @@ const Member* Membership::OnHeard(StreamId stream, Instant now) {
   return member;
 }
 
-void Membership::OnRestarting(StreamId stream) {
-  Member* const member = FindByStream(stream);
-  if (member != nullptr) member->restarting = true;
-}
-
 std::optional<MembershipChange> Membership::OnStopping(StreamId stream,
                                                        Instant now) {
   const Member* const member = FindByStream(stream);
@@ -269,21 +264,11 @@ void Membership::Forget(WorkerId id) {
   replaced_.erase(id);
 }
 
-const Member* Membership::Find(WorkerId id) const {
-  const auto found = members_.find(id);
-  return found == members_.end() ? nullptr : &found->second;
-}
-
 Member* Membership::FindByName(const std::string& name) {
   for (auto& [id, member] : members_) {
     if (member.registration.name() == name) return &member;
   }
   return nullptr;
-}
-
-Member* Membership::FindByStream(StreamId stream) {
-  const auto found = by_stream_.find(stream);
-  return found == by_stream_.end() ? nullptr : &members_.at(found->second);
 }
 
 }  // namespace paceline

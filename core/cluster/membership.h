@@ -118,7 +118,10 @@ class Membership {
 
   // The worker of this stream is about to execute itself anew.  Ignored on a
   // stream that is no member's present one.
-  void OnRestarting(StreamId stream);
+  void OnRestarting(StreamId stream) {
+    Member* const member = FindByStream(stream);
+    if (member != nullptr) member->restarting = true;
+  }
 
   // The worker of this stream ends on request and counts as stopped from now
   // on.  Returns the change; nothing if the stop was known, or if the stream is
@@ -144,12 +147,19 @@ class Membership {
   // not used again.
   void Forget(WorkerId id);
 
-  const Member* Find(WorkerId id) const;  // null: unknown
+  // null: unknown
+  const Member* Find(WorkerId id) const {
+    const auto found = members_.find(id);
+    return found == members_.end() ? nullptr : &found->second;
+  }
   const std::map<WorkerId, Member>& members() const { return members_; }
 
  private:
   Member* FindByName(const std::string& name);
-  Member* FindByStream(StreamId stream);
+  Member* FindByStream(StreamId stream) {
+    const auto found = by_stream_.find(stream);
+    return found == by_stream_.end() ? nullptr : &members_.at(found->second);
+  }
   bool IsPatient(Instant now) const {
     return patient_until_.has_value() && now < *patient_until_;
   }
