@@ -34,7 +34,7 @@ namespace paceline {
 //            token/ID JoinToken, revoked/ROLE/NAME a time, profile/...
 //            DeviceProfile, link/FROM/TO LinkMeasurement, and the numbers
 //            next_job and term
-class SqliteStore final : public JobStore {
+class SqliteStore : public JobStore {
  public:
   // Opens or makes `path`; ":memory:" is a store that ends with its object.  It
   // does not check the contents: see StoreCheck.
@@ -115,7 +115,7 @@ class SqliteStore final : public JobStore {
   // The first and the last step of a curve; 0 where it is empty.
   absl::StatusOr<std::pair<int64_t, int64_t>> EndsOf(JobId job);
 
-  const std::unique_ptr<Database> database_;
+  std::unique_ptr<Database> database_;
   std::map<JobId, Thinning> thinning_;  // of jobs with new steps
 };
 

@@ -496,13 +496,13 @@ TEST(StateDir, KnowsTheNewestJobThatLeftAFolder) {
   const TempFolder folder;
   const auto state = StateDir::Open(folder.path());
   ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_EQ((*state)->NewestJobFolder(), 0) << "no jobs yet";
+  EXPECT_EQ(NewestJobFolder((*state)->jobs()), 0) << "no jobs yet";
 
   for (const char* name : {"7", "12", "3", "notes", "99.bak"}) {
     std::filesystem::create_directories((*state)->jobs() + "/" + name);
   }
 
-  EXPECT_EQ((*state)->NewestJobFolder(), 12);
+  EXPECT_EQ(NewestJobFolder((*state)->jobs()), 12);
 }
 
 TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {
