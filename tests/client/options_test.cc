@@ -219,7 +219,8 @@ void Walk(const std::string& path, const Visit& visit) {
   }
 }
 
-// A command without examples had those of the program.
+// A command without examples had those of the program.  Each is a command line
+// that the table of commands knows.
 TEST(Options, EachCommandsHelpHasItsOwnExamplesOnly) {
   Walk("",
        [](const std::string& path, const std::string& help, bool has_commands) {
@@ -228,6 +229,9 @@ TEST(Options, EachCommandsHelpHasItsOwnExamplesOnly) {
          for (const absl::string_view line : absl::StrSplit(help, '\n')) {
            if (!absl::StartsWith(line, "  paceline ")) continue;
            EXPECT_THAT(std::string(line), HasSubstr("paceline " + path));
+           const auto words = line.substr(11, line.find_first_of("<>|") - 11);
+           const ClientOptions options = Parsed(std::string(words));
+           EXPECT_EQ(RowOf(options).name.substr(0, path.size()), path);
          }
        });
 }
