@@ -109,10 +109,9 @@ class Configuration(DaemonsCase):
                            f"{daemon}: {self.file}:2: {message}")
 
     def test_a_mistake_in_a_flag_is_not_tried_again_either(self):
-        for code, *words in (*((REFUSED, name) for name in DAEMONS),
-                             (2, "paceline", "up")):
-            self.ended(run(program(words[0]), *words[1:], "--state", ""), code,
-                       "--state")
+        self.ended(run(program("paceline-coordinator"), "--state", ""), REFUSED,
+                   "--state")
+        self.ended(run(program("paceline"), "up", "--state", ""), 2, "--state")
 
     def supervised(self, daemon, *flags):
         """Starts it as systemd does; what it sends, in lines."""

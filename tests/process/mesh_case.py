@@ -98,8 +98,7 @@ def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
 
 
 def get(address, path, host=None):
-    """The body of http://ADDRESS/PATH, whatever the status.  host: another name
-    than that of the address."""
+    """The body of http://ADDRESS/PATH, whatever the status, or of its `host`."""
     request = urllib.request.Request(f"http://{address}{path}",
                                      headers={"Host": host or address})
     try:
