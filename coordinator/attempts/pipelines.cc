@@ -648,7 +648,8 @@ void Pipelines::AddTo(v1::StandingOrder& standing,
       *keep.mutable_finish()->mutable_verdict() = kept.verdict();
     }
     for (const Follow& follow : order->follow) {
-      Write(FollowOrder{.source = follow.source,
+      Write(FollowOrder{.job = id,
+                        .source = follow.source,
                         .address = AddressOf(follow.source),
                         .layers = follow.layers},
             *keep.add_follow());
