@@ -29,7 +29,7 @@ int64_t Parameters(const Layer& layer) {
   return count;
 }
 
-std::string ShapeText(const Shape& shape) { return absl::StrJoin(shape, "x"); }
+std::string SizesText(const Shape& shape) { return absl::StrJoin(shape, "x"); }
 
 Document ToDocument(const ModelDescription& model) {
   Document layers = Document::array();
@@ -64,14 +64,14 @@ std::string Render(const ModelDescription& model) {
   double flops = 0;
   for (size_t l = 0; l < model.layers.size(); ++l) {
     const Layer& layer = model.layers[l];
-    table.AddRow(l, layer.name, ShapeText(layer.output),
+    table.AddRow(l, layer.name, SizesText(layer.output),
                  HumanCount(Parameters(layer)), HumanBytes(layer.output_bytes),
                  HumanCount(layer.forward_flops));
     parameters += Parameters(layer);
     flops += layer.forward_flops;
   }
   return absl::StrCat(
-      table.Render(), "\n", model.name, " for ", ShapeText(model.input), ": ",
+      table.Render(), "\n", model.name, " for ", SizesText(model.input), ": ",
       Counted(model.layers.size(), "layer"), ", ", HumanCount(parameters),
       " parameters, ", HumanCount(flops), " flop a sample\n");
 }

@@ -215,7 +215,7 @@ TEST(ApplyUpdateToDeathTest, RefusesAnotherSizeBefore) {
   const std::vector<float> before = {1};
   EXPECT_DEATH(ApplyUpdateTo(OptimizerSpec(), StepVerdict(), before,
                              absl::MakeSpan(parameter), parameter, {}),
-               "before.size.. == parameter.size..: 1 and 2");
+               "parameter.size.*: 1 and 2");
 }
 
 TEST(ApplyUpdate, DoesNotDependOnWhereAParameterIsCut) {
@@ -252,10 +252,10 @@ TEST(ApplyUpdateDeathTest, RefusesASkippedStepAndWrongSizes) {
                "skipped: NaN");
   EXPECT_DEATH(
       ApplyUpdate(sgd, StepVerdict(), absl::MakeSpan(parameter), gradient, {}),
-      "gradient.size.. == values.n: 1 and 2");
+      "values.n.: 1 and 2");
   EXPECT_DEATH(ApplyUpdate(AdamW(), StepVerdict(), absl::MakeSpan(parameter),
                            parameter, {}),
-               "StateSlots.optimizer.: 0 and 2");
+               "StateSlots.optimizer..: 0 and 2");
 }
 
 TEST(SquaredNorm, AddsEightLanesInLaneOrder) {

@@ -23,10 +23,11 @@ class ImageFolderTest : public DataTest {
  protected:
   ImageFolderTest() {
     for (int i = 0; i < 10; ++i) {
-      folder_.Write(absl::StrCat("train/cat/", i, ".png"), Level(10 + i));
+      folder_.Write(absl::StrCat("train/cat/", i, ".png"), GreyPng(10 + i));
     }
     for (int i = 0; i < 12; ++i) {
-      folder_.Write(absl::StrCat("train/dog/", i + 10, ".PNG"), Level(100 + i));
+      folder_.Write(absl::StrCat("train/dog/", i + 10, ".PNG"),
+                    GreyPng(100 + i));
     }
     spec_.data = DefaultDataSpec("imagefolder");
     spec_.data.path = folder_.path();
@@ -145,7 +146,7 @@ TEST_F(AugmentedTest, MirrorsWhenItIsSure) {
 
 TEST_F(ImageFolderTest, PutsTheNextPictureInThePlaceOfACorruptOne) {
   CollectLog();
-  folder_.Write("train/cat/3.png", Level(13).substr(0, 60));
+  folder_.Write("train/cat/3.png", GreyPng(13).substr(0, 60));
   folder_.Write("train/dog/21.PNG", "\xff\xd8\xff nothing");
   spec_.train.epochs = 2;
 
@@ -174,7 +175,7 @@ TEST_F(ImageFolderTest, SkipsAPictureThatVanishedOrLies) {
   spec_.train.epochs = 9;
   const auto source = OpenBatchSource(spec_);
   ASSERT_TRUE(source.ok()) << source.status();
-  std::string lying = Level(13);
+  std::string lying = GreyPng(13);
   lying[16] = 0x7f;  // wider than anything, and a wrong checksum
   folder_.Write("train/cat/3.png", lying);
   std::filesystem::remove(folder_.Path("train/cat/4.png"));
@@ -205,7 +206,7 @@ TEST_F(ImageFolderTest, KnowsItsFilesByTheirSizesAndNotByTheirTimes) {
   const auto contents = [this] {
     return OpenBatchSource(spec_).value()->Facts().contents;
   };
-  folder_.Write("val/dog/0.png", Level(1));
+  folder_.Write("val/dog/0.png", GreyPng(1));
   const uint64_t before = contents();
 
   for (const std::string name : {"train/cat/7.png", "val/dog/0.png"}) {

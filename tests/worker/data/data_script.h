@@ -22,7 +22,7 @@
 namespace paceline {
 
 // A grey level that names a picture.
-inline std::string Level(int level) {
+inline std::string GreyPng(int level) {
   return EncodePng(Plain(8, 8, {static_cast<uint8_t>(level)}));
 }
 
@@ -108,7 +108,7 @@ class DataScript : public Script {
     } else if (verb == "pictures") {
       for (int i = 0; i < Number(2); ++i) {
         folder_.Write(absl::StrCat(Word(1), "/", i, Has(4) ? Word(4) : ".png"),
-                      Level(static_cast<int>(Number(3)) + i));
+                      GreyPng(static_cast<int>(Number(3)) + i));
       }
     } else if (verb == "idx") {
       folder_.Write(Word(1), IdxAt(2));

@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/synchronization/notification.h"
 #include "tests/support/pipeline/round_group.h"
 #include "worker/rounds/parts/round_payload.h"
@@ -46,7 +45,7 @@ class StandingSink final : public SumSink {
 
 std::shared_ptr<RoundPayload> Zeros(BlockPool& pool) {
   auto payload = pool.Make(kValues * sizeof(float));
-  absl::c_fill(payload->mutable_bytes(), uint8_t{0});
+  std::ranges::fill(payload->mutable_bytes(), uint8_t{0});
   MarkAllReady(*payload);
   return payload;
 }
@@ -138,7 +137,7 @@ TEST(RoundSum, SumsChunksBeforeThePartsAreWhole) {
   arrive(2);
   // Behind the sums of these chunks on the thread.
   const auto other = shape.Make(0, pool);
-  absl::c_fill(other->mutable_bytes(), uint8_t{0});
+  std::ranges::fill(other->mutable_bytes(), uint8_t{0});
   MarkAllReady(*other);
   sum.AddPart(1, 0, MemberOf(0), other);
   RoundMessage offer = OfferOf(0, *other);

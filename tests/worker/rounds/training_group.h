@@ -184,24 +184,25 @@ class Trainer final : public RunObserver, public FaultActions {
     const MemberOptions member{
         spec, model, self,
         FaultPlan(spec.faults, absl::StrCat("w", self.worker.value), !joins)};
-    const MemberParts parts{*engine_,
-                            *source_,
-                            *this,
-                            time_,
-                            clock_,
-                            *this,
-                            cancel_,
-                            [this](bool) { SetDone(); },
-                            [this] {
-                              const SteadyLock lock(&mutex_);
-                              ++seen_.uploads;
-                              return absl::OkStatus();
-                            },
-                            [](int64_t, bool) {},
-                            [this](int64_t steps) { return Offer(steps); },
-                            [this](int64_t steps, const PieceSource& source) {
-                              return offers_.Fetch(source.holder, steps);
-                            }};
+    const MemberParts parts{
+        *engine_,
+        *source_,
+        *this,
+        time_,
+        clock_,
+        *this,
+        cancel_,
+        [this](bool) { SetDone(); },
+        [this] {
+          const SteadyLock lock(&mutex_);
+          ++seen_.uploads;
+          return absl::OkStatus();
+        },
+        [](int64_t, std::optional<int64_t>) { return false; },
+        [this](int64_t steps) { return Offer(steps); },
+        [this](int64_t steps, const PieceSource& source) {
+          return offers_.Fetch(source.holder, steps);
+        }};
     compute_ = std::thread([=, this] {
       status_ = gossip != nullptr ? RunGossip(member, parts, *gossip)
                                   : RunRounds(member, parts, *rounds);
