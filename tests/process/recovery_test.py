@@ -9,7 +9,7 @@ from mesh_case import (ENDLESS, JOB, SMALL, STOPPED, MeshCase, ProcessCase,
 from kills.coordinator import check_database
 from mesh import RestartingMesh
 
-FOUR = SMALL.replace("stages: 3", "stages: 4")
+FOUR = SMALL.replace("16, 16", "16, 16, 16").replace("stages: 3", "stages: 4")
 
 
 class Recovery(MeshCase):
