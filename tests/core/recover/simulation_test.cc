@@ -13,7 +13,8 @@ using PlantedFlaw = world::PlantedFlaw<RecoverFlaw>;
 constexpr uint64_t kSchedules = 5'000;
 
 TEST(RecoverSimulation, NoScheduleBreaksAnInvariantAndEveryRowComesUp) {
-  const Totals totals = RunSeeds(WorldOptions(), 1, kSchedules, 2, RunWorld);
+  const Totals totals =
+      RunSeeds(WorldOptions(), 5'001, kSchedules, 2, RunWorld);
 
   ASSERT_EQ(totals.first_broken, "")
       << "replay: recover_simulation --trace --seed " << totals.broken_seed;
@@ -55,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                       PlantedFlaw{RecoverFlaw::kAcceptExcluded, 20'000},
                       PlantedFlaw{RecoverFlaw::kLeaveByStaleReport, 10'000},
                       PlantedFlaw{RecoverFlaw::kBeginTwice, 40'000},
-                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 2'000, 12'001},
+                      PlantedFlaw{RecoverFlaw::kFloorIsBase, 2'000, 4'001},
                       PlantedFlaw{RecoverFlaw::kCopiesOfAttached, 20'000},
                       PlantedFlaw{RecoverFlaw::kNextAttemptOnly, 60'000},
                       PlantedFlaw{RecoverFlaw::kPruneOwn, 1'000},
