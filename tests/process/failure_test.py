@@ -109,6 +109,9 @@ class Configuration(DaemonsCase):
                            f"{daemon}: {self.file}:2: {message}")
 
     def test_a_mistake_in_a_flag_is_not_tried_again_either(self):
+        for flag, value in (("--coordinator", "nowhere"), ("--listen", "7400")):
+            self.ended(self.run_with("paceline-worker", "", "--http", ANY_PORT,
+                                     flag, value), REFUSED, flag)
         self.ended(run(program("paceline-coordinator"), "--state", ""), REFUSED,
                    "--state")
         self.ended(run(program("paceline"), "up", "--state", ""), 2, "--state")

@@ -128,7 +128,6 @@ TEST_F(WorkerOptionsTest, ABadValueOrKeyIsAMistakeWhereverItStands) {
   Configure("");
   EXPECT_FALSE(Parse({"--name", ""}).has_value());
   EXPECT_FALSE(Parse({"--lisen", "h:1"}).has_value());
-  EXPECT_FALSE(Parse({"--coordinator", "nowhere"}).has_value());
   SetEnvironment("LOG_LEVEL", "loud");
   EXPECT_FALSE(Parse({}).has_value());
 
