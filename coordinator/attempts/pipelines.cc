@@ -437,6 +437,7 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
     if (const int64_t all = MicroBatchesOf(job.record);
         all > 0 && record.predicted().through() == all) {
       job.recovery->OnAllStored();
+      job.recovery->OnTick(moment.now, actions);
     }
     job.recovery->OnLost(
         member.id,

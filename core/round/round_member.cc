@@ -449,7 +449,9 @@ int64_t RoundMember::ComparedThrough(
     const std::vector<MemberId>& members) const {
   int64_t through = 0;
   const auto own = states_.find(self_);
-  if (own == states_.end()) return through;
+  // Joiners that no step counts yet have states that nobody has compared.
+  const bool alone = members.size() == 1 && view_->members.size() > 1;
+  if (alone || own == states_.end()) return through;
   for (const auto& [step, hash] : own->second) {
     const bool equal = std::all_of(
         members.begin(), members.end(), [&, at = step, is = hash](auto& id) {
