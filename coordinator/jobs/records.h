@@ -74,7 +74,7 @@ v1::Job ToStored(const JobRecord& record);
 // Errors: InvalidArgument  a state or phase that does not exist
 absl::StatusOr<JobRecord> FromStored(v1::Job job);
 
-// What a worker is told to do.
+// The orders of a worker.
 struct StandingOrder {
   std::optional<RunOrder> run;  // absent: train nothing
   v1::StandingOrder rest;       // without the run

@@ -91,6 +91,7 @@ client/study/a.cc <yaml-cpp/yaml.h>
 client/commands/a.cc <yaml-cpp/yaml.h> <CLI/CLI.hpp> <grpcpp/channel.h>
 client/commands/a.cc "client/rpc/grpc_control_client.h"
 client/options.cc "client/rpc/grpc_control_client.h"
+client/dispatch.cc <CLI/CLI.hpp> <grpcpp/channel.h>
 client/files/a.cc <grpcpp/channel.h> "client/render/a.h"
 client/values/a.cc "client/files/a.h"
 client/render/a.cc <nlohmann/json.hpp>

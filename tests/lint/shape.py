@@ -136,7 +136,7 @@ def check_clocks(tree):
         for number, words in found(tree, path, pattern):
             yield Problem(path, number, f"{words!r} is a time of day, which "
                           "may be set: wait and measure on the monotonic clock "
-                           "(core/os/thread.h, clock.h, core/rpc/status.h)")
+                          "(core/os/thread.h, clock.h, core/rpc/status.h)")
 
 
 def check_layout(tree):
