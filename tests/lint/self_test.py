@@ -385,20 +385,26 @@ class ThreadSafety(LintTest):
     def test_an_unlocked_read_is_caught_and_a_locked_one_passes(self):
         self.write("worker/c.h", self.HEADER)
         commands = []
-        for name, lock in (("a", ""), ("b", "absl::MutexLock lock(&c.mutex);")):
+        lock = "absl::MutexLock lock(&c.mutex);"
+        for name, text in (("a", ""), ("b", lock), ("batched", "")):
             file = f"worker/{name}.cc"
             self.write(file, '#include "worker/c.h"\n'
-                       f"int f(C& c) {{ {lock} return c.value; }}\n")
+                       f"int f(C& c) {{ {text} return c.value; }}\n")
+            if name == "batched":
+                batch = "build/Unity/unity_0_cxx.cxx"
+                self.write(batch, f'#include "{self.root / file}"\n')
+                file = batch
             commands.append({
                 "directory": str(self.root), "file": str(self.root / file),
                 "command": f"/usr/bin/c++ -DX=1 -I{self.root} -O2 -std=c++20 "
                            f"-o a.o -c {self.root / file}"})
         self.write("build/compile_commands.json", json.dumps(commands))
 
-        said, = self.said(thread_safety.check, self.root / "build")
+        said = self.said(thread_safety.check, self.root / "build")
 
-        self.assertIn("worker/a.cc", said)
-        self.assertIn("thread-safety", said)
+        for each, name in zip(said, ("a", "batched"), strict=True):
+            self.assertIn(f"worker/{name}.cc", each)
+            self.assertIn("thread-safety", each)
 
     def test_a_build_folder_without_commands_is_caught(self):
         self.assertEqual(len(self.said(thread_safety.check, self.root)), 1)

@@ -23,16 +23,30 @@ ANNOTATED = re.compile(r"\bABSL_(GUARDED_BY|EXCLUSIVE_LOCKS_REQUIRED|"
                        r"PT_GUARDED_BY|LOCKS_EXCLUDED)\b|absl::Mutex")
 
 
+def has_torch(tree, path):
+    """True when clang would read LibTorch's headers for the file."""
+    return SKIPPED.match(path) or any(
+        kind_of(h) == "torch" or h.startswith("worker/torch/")
+        for _, _, h in includes(tree, path))
+
+
 def concerns(tree, path):
     """True when the file, or a header of ours that it names, has a lock."""
-    if SKIPPED.match(path):
-        return False
     headers = [header for _, _, header in includes(tree, path)]
-    if any(kind_of(h) == "torch" or h.startswith("worker/torch/")
-           for h in headers):
-        return False
     own = [h for h in headers if kind_of(h) == "own" and tree.exists(h)]
     return any(ANNOTATED.search(tree.text(name)) for name in [path, *own])
+
+
+def files_of(tree, path):
+    """The files of ours in what is compiled: one, or those of a batch."""
+    root = tree.root.resolve()
+    paths = [path]
+    if path.parent.name == "Unity" and path.exists():
+        paths = map(Path, re.findall(r'#include "(/.*)"',
+                                     path.read_text(encoding="utf-8")))
+    names = [each.relative_to(root).as_posix() for each in paths
+             if each.is_relative_to(root)]
+    return [name for name in names if name in tree.files]
 
 
 def flags_of(command):
@@ -68,14 +82,18 @@ def check(tree, build):
     if not database.exists():
         yield Problem(str(database), 0, "is missing: configure first")
         return
-    names, flags = [], {}
+    names, paths, flags = [], [], {}
     for entry in json.loads(database.read_text(encoding="utf-8")):
-        file = Path(entry["file"])
-        if file.is_relative_to(tree.root.resolve()):
-            name = file.relative_to(tree.root.resolve()).as_posix()
-            if name in tree.files and concerns(tree, name):
-                names.append(name)
-                flags |= dict.fromkeys(flags_of(entry["command"]))
+        path = Path(entry["file"])
+        files = files_of(tree, path)
+        known = [name for name in files if not has_torch(tree, name)]
+        locked = [name for name in known if concerns(tree, name)]
+        if locked:
+            names += locked
+            # A batch is read at once, but for one with LibTorch in it.
+            paths += ([path] if known == files else
+                      [tree.root.resolve() / name for name in locked])
+            flags |= dict.fromkeys(flags_of(entry["command"]))
     # All files share the flags, so that they can share the parsed headers.
     with TemporaryDirectory() as folder, ThreadPoolExecutor(JOBS) as pool:
         header = Path(folder) / "headers.h"
@@ -88,7 +106,6 @@ def check(tree, build):
             return
         check_one = partial(clang, flags, "-fsyntax-only", "-include-pch",
                             f"{header}.pch")
-        paths = [str(tree.root.resolve() / name) for name in names]
-        for name, said in zip(names, pool.map(check_one, paths)):
+        for path, said in zip(paths, pool.map(check_one, map(str, paths))):
             if said:
-                yield Problem(name, 0, f"clang says:\n{said}")
+                yield Problem(str(path), 0, f"clang says:\n{said}")

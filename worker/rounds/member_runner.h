@@ -55,8 +55,9 @@ struct MemberParts {
   std::function<void(bool uploads)> on_done;
   std::function<absl::Status()> upload;
   // The engine has the state after `steps` steps.  All members are known to
-  // have had the same one after `compared` steps; nothing: this state came from
-  // another member.  Returns whether the others wait for this state's hash.
+  // have had the same one after `compared` steps; nothing: this state is not
+  // deposited, since it came from another member or awaits the mean with one.
+  // Returns whether the others wait for this state's hash.
   std::function<bool(int64_t steps, std::optional<int64_t> compared)> on_state;
   // Copies the state, which has `steps` steps.  Others can fetch it as long as
   // what is returned lives.

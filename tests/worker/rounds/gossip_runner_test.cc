@@ -14,6 +14,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 JobSpec GossipJob(int64_t steps) {
   JobSpec spec = TrainingJob(steps);
@@ -87,6 +88,16 @@ TEST(GossipRunner, BothOfAPairEndWithTheSameBytes) {
 
   EXPECT_EQ(Averaged(group), 2 * 7);
   EXPECT_EQ(Distance(group.trainer(0), group.trainer(1)), 0);
+}
+
+// A run that is withdrawn before the mean has trained one step more.
+TEST(GossipRunner, AStepIsInTheStateBeforeTheMeanAndIsDepositedAfterIt) {
+  TrainingGroup group(GossipJob(2), {1, 1});
+  group.Train();
+
+  EXPECT_THAT(
+      group.trainer(0).seen().states,
+      ElementsAre(Pair(1, false), Pair(1, true), Pair(2, false), Pair(2, true)));
 }
 
 TEST(GossipRunner, OneMemberAloneTrainsAsInAnyMode) {

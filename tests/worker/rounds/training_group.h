@@ -198,7 +198,11 @@ class Trainer final : public RunObserver, public FaultActions {
           ++seen_.uploads;
           return absl::OkStatus();
         },
-        [](int64_t, std::optional<int64_t>) { return false; },
+        [this](int64_t steps, std::optional<int64_t> compared) {
+          const SteadyLock lock(&mutex_);
+          seen_.states.emplace_back(steps, compared.has_value());
+          return false;
+        },
         [this](int64_t steps) { return Offer(steps); },
         [this](int64_t steps, const PieceSource& source) {
           return offers_.Fetch(source.holder, steps);
@@ -268,6 +272,8 @@ class Trainer final : public RunObserver, public FaultActions {
     int64_t loss_samples = 0;  // of all steps
     // Steps that were applied when a step's data were first asked for.
     std::map<int64_t, int64_t> prepared;
+    // Steps of each state that was told, and whether it may be deposited.
+    std::vector<std::pair<int64_t, bool>> states;
   };
   Seen seen() const {
     const SteadyLock lock(&mutex_);
