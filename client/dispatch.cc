@@ -24,9 +24,7 @@ namespace {
 
 // Returns the job; its warnings go to `console`.
 JobSpec WithWarnings(const ParsedJob& job, Console& console) {
-  for (const std::string& warning : job.warnings) {
-    console.Note("paceline: warning: ", warning);
-  }
+  console.NoteEach("paceline: warning: ", job.warnings);
   return job.spec;
 }
 

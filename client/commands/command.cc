@@ -63,20 +63,19 @@ ExitCode SubmitExitCodeFor(const absl::Status& status) {
 }
 
 ExitCode ExitCodeFor(v1::JobState state) {
-  switch (state) {
-    case v1::JOB_STATE_FAILED:
-      return kExitFailed;
-    case v1::JOB_STATE_STOPPED:
-      return kExitStopped;
-    default:
-      return kExitOk;
-  }
+  return state == v1::JOB_STATE_FAILED    ? kExitFailed
+         : state == v1::JOB_STATE_STOPPED ? kExitStopped
+                                          : kExitOk;
 }
 
-absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
-                                  const WaitOptions& options,
-                                  absl::FunctionRef<absl::Status()> ask,
-                                  absl::FunctionRef<bool()> take) {
+bool StoppedWaiting(const absl::Status& end) {
+  return absl::IsDeadlineExceeded(end) || absl::IsCancelled(end);
+}
+
+absl::Status WaitUntil(const CommandContext& context,
+                       const WaitOptions& options,
+                       absl::FunctionRef<absl::Status()> ask,
+                       absl::FunctionRef<bool()> take) {
   const Instant begin = context.clock.Now();
   std::optional<Instant> away_since;
   for (;;) {
@@ -87,7 +86,7 @@ absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
         context.console.Note("the coordinator answers again");
       }
       away_since.reset();
-      if (take()) return WaitEnd::kDone;
+      if (take()) return absl::OkStatus();
     } else if (!absl::IsUnavailable(asked) ||
                now - away_since.value_or(now) >= options.patience) {
       return asked;
@@ -100,10 +99,10 @@ absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
     absl::Duration pause = options.period;
     if (options.timeout.has_value()) {
       const absl::Duration left = *options.timeout - (now - begin);
-      if (left <= absl::ZeroDuration()) return WaitEnd::kTimedOut;
+      if (left <= absl::ZeroDuration()) return DeadlineExceeded("timed out");
       pause = std::min(pause, left);
     }
-    if (context.pauser.Sleep(pause)) return WaitEnd::kInterrupted;
+    if (context.pauser.Sleep(pause)) return Cancelled("interrupted");
   }
 }
 

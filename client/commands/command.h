@@ -89,8 +89,6 @@ struct CommandContext {
 // restarts is back within seconds; longer is a person's business.
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-enum class WaitEnd { kDone, kTimedOut, kInterrupted };
-
 struct WaitOptions {
   absl::Duration period = absl::Milliseconds(500);
   std::optional<absl::Duration> timeout = {};
@@ -103,11 +101,16 @@ struct WaitOptions {
 // longer than `patience` from the first of an unbroken row of errors; says so
 // once, and once when it answers again.
 //
-// Errors: those of `ask`; Unavailable only after `patience`
-absl::StatusOr<WaitEnd> WaitUntil(const CommandContext& context,
-                                  const WaitOptions& options,
-                                  absl::FunctionRef<absl::Status()> ask,
-                                  absl::FunctionRef<bool()> take);
+// Errors: DeadlineExceeded  "timed out"
+//         Cancelled         "interrupted"
+//         those of `ask`; Unavailable only after `patience`
+absl::Status WaitUntil(const CommandContext& context,
+                       const WaitOptions& options,
+                       absl::FunctionRef<absl::Status()> ask,
+                       absl::FunctionRef<bool()> take);
+
+// Whether WaitUntil() ended so although all was well.
+bool StoppedWaiting(const absl::Status& end);
 
 // Writes "paceline: MESSAGE" and returns ExitCodeFor(status).
 ExitCode ReportError(Console& console, const absl::Status& status);

@@ -1,11 +1,11 @@
 #include "client/commands/reference.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -31,25 +31,24 @@ int64_t Parameters(const Layer& layer) {
 
 std::string SizesText(const Shape& shape) { return absl::StrJoin(shape, "x"); }
 
+Document ParameterDocument(const Parameter& parameter) {
+  return {{"name", parameter.name},
+          {"shape", parameter.shape},
+          {"trainable", parameter.trainable}};
+}
+
 Document ToDocument(const ModelDescription& model) {
-  Document layers = Document::array();
   int64_t total = 0;
-  for (const Layer& layer : model.layers) {
-    Document parameters = Document::array();
-    for (const Parameter& parameter : layer.parameters) {
-      parameters.push_back(Document{{"name", parameter.name},
-                                    {"shape", parameter.shape},
-                                    {"trainable", parameter.trainable}});
-    }
+  Document layers = ListOf(model.layers, [&](const Layer& layer) {
     total += Parameters(layer);
-    layers.push_back(Document{{"name", layer.name},
-                              {"output", layer.output},
-                              {"parameters", std::move(parameters)},
-                              {"parameter_bytes", layer.parameter_bytes},
-                              {"output_bytes", layer.output_bytes},
-                              {"activation_bytes", layer.activation_bytes},
-                              {"forward_flops", layer.forward_flops}});
-  }
+    return Document{{"name", layer.name},
+                    {"output", layer.output},
+                    {"parameters", ListOf(layer.parameters, ParameterDocument)},
+                    {"parameter_bytes", layer.parameter_bytes},
+                    {"output_bytes", layer.output_bytes},
+                    {"activation_bytes", layer.activation_bytes},
+                    {"forward_flops", layer.forward_flops}};
+  });
   return {{"name", model.name},
           {"input", model.input},
           {"classes", model.classes},
@@ -91,8 +90,7 @@ Outcome ListModelsCommand(Console& console) {
 }
 
 bool IsModel(const std::string& word) {
-  const std::vector<std::string> names = ModelNames();
-  return std::find(names.begin(), names.end(), word) != names.end();
+  return absl::c_linear_search(ModelNames(), word);
 }
 
 Outcome InspectModelCommand(Console& console, const JobSpec& spec) {
@@ -130,23 +128,20 @@ WeightTotals Add(const WeightsSummary& weights) {
 }
 
 Document ToDocument(const std::string& path, const WeightsSummary& weights) {
-  Document tensors = Document::array();
-  for (const TensorPlace& tensor : weights.tensors) {
-    tensors.push_back(Document{{"name", tensor.name},
-                               {"dtype", std::string(DTypeName(tensor.dtype))},
-                               {"shape", tensor.shape},
-                               {"offset", tensor.offset},
-                               {"bytes", tensor.bytes}});
-  }
-  Document metadata = Document::object();
-  for (const auto& [key, value] : weights.metadata) metadata[key] = value;
+  Document tensors = ListOf(weights.tensors, [](const TensorPlace& tensor) {
+    return Document{{"name", tensor.name},
+                    {"dtype", std::string(DTypeName(tensor.dtype))},
+                    {"shape", tensor.shape},
+                    {"offset", tensor.offset},
+                    {"bytes", tensor.bytes}};
+  });
   const WeightTotals totals = Add(weights);
   return {{"path", path},
           {"bytes", weights.file_bytes},
           {"sha256", weights.sha256},
           {"values", totals.values},
           {"tensor_bytes", totals.bytes},
-          {"metadata", std::move(metadata)},
+          {"metadata", Document(weights.metadata)},
           {"tensors", std::move(tensors)}};
 }
 
@@ -206,8 +201,7 @@ std::vector<std::string> Sections() {
     for (size_t dot = path.find('.'); dot != std::string::npos;
          dot = path.find('.', dot + 1)) {
       const std::string section = path.substr(0, dot);
-      if (std::find(sections.begin(), sections.end(), section) ==
-          sections.end()) {
+      if (!absl::c_linear_search(sections, section)) {
         sections.push_back(section);
       }
     }

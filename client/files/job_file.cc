@@ -126,16 +126,12 @@ const FieldDescriptor* FindKey(const Descriptor& type, const std::string& key) {
 
 std::string UnknownKey(const std::string& key, const Descriptor& type) {
   const std::vector<std::string> known = FieldNames(type);
-  const std::string close = DidYouMean(key, known);
-  if (!close.empty()) {
-    return absl::StrCat("unknown key; did you mean '", close, "'?");
-  }
   const std::vector<std::string> paths = PathsOf(key);
-  if (!paths.empty()) {
-    return absl::StrCat("unknown key; did you mean '",
-                        absl::StrJoin(paths, "' or '"), "'?");
+  if (paths.empty() || !DidYouMean(key, known).empty()) {
+    return UnknownKeyText(key, known);
   }
-  return absl::StrCat("unknown key; known here: ", absl::StrJoin(known, ", "));
+  return absl::StrCat("unknown key; did you mean '",
+                      absl::StrJoin(paths, "' or '"), "'?");
 }
 
 std::string ExpectedType(const FieldDescriptor& field) {

@@ -103,6 +103,11 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
   fields.Need("uneven_shares", problem.uneven_shares);
 }
 
+void CheckShare(JsonFields& fields, double cpu_share) {
+  if (cpu_share > 0 && cpu_share <= 1) return;
+  fields.Fail("cpu_share", "is ", cpu_share, ", need above 0, at most 1");
+}
+
 void VisitPlan(JsonFields& fields, PlanFile& plan) {
   fields.May("model", plan.model);
   fields.Need("micro_batch", plan.micro_batch);
@@ -133,6 +138,7 @@ void VisitPlan(JsonFields& fields, PlanFile& plan) {
     of.Need("forward_seconds", device.forward_seconds);
     of.Need("backward_seconds", device.backward_seconds);
     of.Need("update_seconds", device.update_seconds);
+    CheckShare(of, device.cpu_share);
   });
 }
 
@@ -160,10 +166,6 @@ void CheckFacts(const PlanFile& plan, JsonFields& root) {
   const size_t layers = plan.problem.layers.size();
   for (size_t d = 0; d < plan.facts.size(); ++d) {
     const DeviceFacts& device = plan.facts[d];
-    if (!(device.cpu_share > 0 && device.cpu_share <= 1)) {
-      root.Fail(absl::StrCat("facts[", d, "].cpu_share"), "is ",
-                device.cpu_share, ", need above 0, at most 1");
-    }
     for (const auto* seconds :
          {&device.forward_seconds, &device.backward_seconds,
           &device.update_seconds}) {
@@ -285,6 +287,8 @@ void VisitProfile(JsonFields& fields, DeviceProfile& profile) {
   fields.May("cpu_share", profile.cpu_share);
   fields.May("quota_period_seconds", profile.quota_period_seconds);
   fields.May("measured_unix_ms", profile.measured_unix_ms);
+  CheckShare(fields, profile.cpu_share);
+  if (profile.layers.empty()) fields.Fail("layers", "there are none");
 }
 
 void VisitLink(JsonFields& fields, LinkMeasurement& link) {
@@ -295,25 +299,12 @@ void VisitLink(JsonFields& fields, LinkMeasurement& link) {
   fields.May("measured_unix_ms", link.measured_unix_ms);
   fields.May("send_cpu_seconds_per_byte", link.send_cpu_seconds_per_byte);
   fields.May("receive_cpu_seconds_per_byte", link.receive_cpu_seconds_per_byte);
-}
-
-// --- checks -----------------------------------------------------------------
-
-void ReadProfile(JsonFields& fields, DeviceProfile& profile) {
-  VisitProfile(fields, profile);
-  if (!(profile.cpu_share > 0 && profile.cpu_share <= 1)) {
-    fields.Fail("cpu_share", "is ", profile.cpu_share,
-                ", need above 0, at most 1");
-  }
-  if (profile.layers.empty()) fields.Fail("layers", "there are none");
-}
-
-void ReadLink(JsonFields& fields, LinkMeasurement& link) {
-  VisitLink(fields, link);
   if (link.bytes_per_second <= 0) {
     fields.Fail("bytes_per_second", "is 0, need more");
   }
 }
+
+// --- checks -----------------------------------------------------------------
 
 // Layers of two profiles mean the same.
 bool AreAlike(const DeviceProfile& a, const DeviceProfile& b) {
@@ -341,8 +332,8 @@ absl::StatusOr<ProfileSource> ReadProfiles(const Document& value) {
   absl::Status status;
   ProfileSource source;
   JsonFields root(value, "", status);
-  root.Need("profiles", source.profiles, ReadProfile);
-  root.May("links", source.links, ReadLink);
+  root.Need("profiles", source.profiles, VisitProfile);
+  root.May("links", source.links, VisitLink);
   if (source.profiles.empty()) root.Fail("profiles", "there are none");
   CheckAlike(root, source.profiles);
   PACELINE_RETURN_IF_ERROR(status);

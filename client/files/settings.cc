@@ -268,11 +268,7 @@ absl::Status ReadEntry(const std::string& path, const YAML::Node& key,
     if (name == known.name) target = &(source.*known.value);
   }
   if (target == nullptr) {
-    const std::string close = DidYouMean(name, names);
-    return Wrong(path, key, name, ": unknown key; ",
-                 close.empty()
-                     ? absl::StrCat("known here: ", absl::StrJoin(names, ", "))
-                     : absl::StrCat("did you mean '", close, "'?"));
+    return Wrong(path, key, name, ": ", UnknownKeyText(name, names));
   }
   if (target->has_value()) return Wrong(path, key, name, ": duplicate key");
   if (!value.IsScalar()) return Wrong(path, key, name, ": expected text");

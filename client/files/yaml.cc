@@ -4,9 +4,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
+#include "core/job/spec/job_spec.h"
 #include "yaml-cpp/eventhandler.h"
 
 namespace paceline {
@@ -93,6 +95,15 @@ std::string NodeText(const YAML::Node& node) {
   if (node.IsSequence()) return "a list";
   if (node.IsNull()) return "nothing";
   return absl::StrCat("'", Excerpt(node.Scalar()), "'");
+}
+
+std::string UnknownKeyText(const std::string& key,
+                           const std::vector<std::string>& known) {
+  const std::string close = DidYouMean(key, known);
+  return absl::StrCat(
+      "unknown key; ",
+      close.empty() ? absl::StrCat("known here: ", absl::StrJoin(known, ", "))
+                    : absl::StrCat("did you mean '", close, "'?"));
 }
 
 std::string Excerpt(absl::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -24,6 +25,10 @@ absl::Status ReadYaml(const std::string& name, const std::string& text,
 
 // Names what stands where something else is expected: "a list", "'text'".
 std::string NodeText(const YAML::Node& node);
+
+// "unknown key; did you mean 'x'?", else "unknown key; known here: x, y".
+std::string UnknownKeyText(const std::string& key,
+                           const std::vector<std::string>& known);
 
 // The text as a message quotes it: printable, and its beginning if it is long.
 std::string Excerpt(absl::string_view text);

@@ -5,7 +5,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "client/values/text.h"
 
 namespace paceline {
 namespace {
@@ -34,18 +33,11 @@ ScreenSize SizeOfScreen() {
 void Console::Print(const std::string& text) { out_ << text; }
 
 void Console::Print(const Document& document) {
-  switch (format_) {
-    case OutputFormat::kJson:
-      out_ << ToJson(document, /*pretty=*/true) << '\n';
-      break;
-    case OutputFormat::kJsonLines:
-      out_ << ToJson(document) << '\n';
-      break;
-    case OutputFormat::kYaml:
-    case OutputFormat::kTable:
-    case OutputFormat::kWide:
-      out_ << ToYaml(document);
-      break;
+  const bool pretty = format_ == OutputFormat::kJson;
+  if (pretty || format_ == OutputFormat::kJsonLines) {
+    out_ << ToJson(document, pretty) << '\n';
+  } else {
+    out_ << ToYaml(document);
   }
 }
 

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/values/document.h"
+#include "client/values/text.h"
 
 namespace paceline {
 
@@ -57,6 +59,11 @@ class Console {
   template <typename... Parts>
   void Note(const Parts&... line) {
     NoteLine(absl::StrCat(line...));
+  }
+  // A line for each of the texts, behind `before`.  Each is made printable.
+  template <typename Texts>
+  void NoteEach(absl::string_view before, const Texts& texts) {
+    for (const std::string& text : texts) Note(before, Printable(text));
   }
   // Replaces the live line; only if live().
   void Redraw(const std::string& line);

@@ -4,9 +4,11 @@
 #include <map>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/base/text.h"
 #include "core/rpc/convert/job_convert.h"
 
@@ -610,22 +612,14 @@ std::string RenderJob(const v1::Job& job, const PlotOptions& plot) {
 }
 
 std::string StateText(const v1::Worker& worker) {
-  switch (worker.state()) {
-    case v1::WORKER_STATE_IDLE:
-    case v1::WORKER_STATE_BUSY:
-      if (worker.drained()) return worker.job() > 0 ? "draining" : "drained";
-      return worker.state() == v1::WORKER_STATE_IDLE ? "idle" : "busy";
-    case v1::WORKER_STATE_MEASURING:
-      return "measuring";
-    case v1::WORKER_STATE_SUSPECT:
-      return "suspect";
-    case v1::WORKER_STATE_LOST:
-      return "lost";
-    case v1::WORKER_STATE_STOPPED:
-      return "stopped";
-    default:
-      return "unknown";
+  const v1::WorkerState state = worker.state();
+  if (worker.drained() &&
+      (state == v1::WORKER_STATE_IDLE || state == v1::WORKER_STATE_BUSY)) {
+    return worker.job() > 0 ? "draining" : "drained";
   }
+  if (state == 0 || !v1::WorkerState_IsValid(state)) return "unknown";
+  return absl::AsciiStrToLower(
+      absl::StripPrefix(v1::WorkerState_Name(state), "WORKER_STATE_"));
 }
 
 std::string RenderWorkers(const v1::ListWorkersResponse& workers, bool wide) {

@@ -92,4 +92,14 @@ std::string CsvOf(const Report& report);
 // A `table` a section, which needs no package; an empty section has none.
 std::string LatexOf(const Report& report);
 
+struct ReportForm {
+  const char* name;
+  const char* ending;  // of a file's name
+  std::string (*print)(const Report&);
+  bool plain = false;  // numbers for programs
+};
+inline constexpr ReportForm kReportForms[] = {{"html", ".html", HtmlOf},
+                                              {"csv", ".csv", CsvOf, true},
+                                              {"latex", ".tex", LatexOf}};
+
 }  // namespace paceline

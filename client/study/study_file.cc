@@ -1,5 +1,3 @@
-#include "client/study/study_file.h"
-
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "absl/types/span.h"
 #include "client/files/whole_file.h"
 #include "client/files/yaml.h"
+#include "client/study/study.h"
 #include "client/values/plan_options.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"

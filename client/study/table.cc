@@ -1,5 +1,3 @@
-#include "client/study/table.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -8,7 +6,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/render/sections.h"
 #include "client/study/study.h"
 #include "client/values/text.h"
 #include "core/base/text.h"

@@ -1,12 +1,13 @@
 #include "client/values/document.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -27,16 +28,13 @@ using google::protobuf::Reflection;
 bool IsPlainYaml(const std::string& text) {
   constexpr std::array kReserved = {"null", "true", "false", "yes", "no",
                                     "on",   "off",  "y",     "n"};
-  if (text.empty() || !absl::ascii_isalpha(text[0])) return false;
-  for (const char c : text) {
-    if (!absl::ascii_isalnum(c) && c != '_' && c != '-' && c != '.' &&
-        c != '/') {
-      return false;
-    }
-  }
-  const std::string lower = absl::AsciiStrToLower(text);
-  return std::find(kReserved.begin(), kReserved.end(), lower) ==
-         kReserved.end();
+  return !text.empty() && absl::ascii_isalpha(text[0]) &&
+         absl::c_all_of(text,
+                        [](char c) {
+                          return absl::ascii_isalnum(c) ||
+                                 absl::StrContains("_-./", c);
+                        }) &&
+         !absl::c_linear_search(kReserved, absl::AsciiStrToLower(text));
 }
 
 void EmitText(const std::string& text, YAML::Emitter& out) {
@@ -127,8 +125,7 @@ Document FieldDocument(const Message& message, const FieldDescriptor& field) {
 }  // namespace
 
 bool ParseOutputFormat(const std::string& word, OutputFormat* format) {
-  const auto found =
-      std::find(std::begin(kOutputFormats), std::end(kOutputFormats), word);
+  const auto found = absl::c_find(kOutputFormats, word);
   if (found == std::end(kOutputFormats)) return false;
   *format = static_cast<OutputFormat>(found - std::begin(kOutputFormats));
   return true;

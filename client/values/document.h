@@ -126,10 +126,12 @@ class JsonFields {
 
   // Only when reading.
   bool Has(const char* key) const { return value_->contains(key); }
-  // Notes what is wrong with `key`, from parts that are joined.
+  // Notes what is wrong with `key`, from parts that are joined; when writing it
+  // does nothing.
   template <typename... Parts>
   void Fail(absl::string_view key, const Parts&... what) {
-    if (status_->ok()) *status_ = InvalidArgument(PathOf(key), ": ", what...);
+    if (!reads() || !status_->ok()) return;
+    *status_ = InvalidArgument(PathOf(key), ": ", what...);
   }
 
  private:

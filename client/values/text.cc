@@ -8,12 +8,14 @@
 #include <limits>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/job/spec/job_spec.h"
@@ -51,8 +53,8 @@ constexpr CodePoints kWithoutWidth[] = {
     {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}, {0x1F3FB, 0x1F3FF}, {0xE0000, 0xE01EF},
 };
 
-bool IsAmong(const CodePoints* begin, const CodePoints* end, uint32_t point) {
-  return std::any_of(begin, end, [point](const CodePoints& each) {
+bool IsAmong(absl::Span<const CodePoints> ranges, uint32_t point) {
+  return absl::c_any_of(ranges, [point](const CodePoints& each) {
     return point >= each.first && point <= each.last;
   });
 }
@@ -60,10 +62,7 @@ bool IsAmong(const CodePoints* begin, const CodePoints* end, uint32_t point) {
 // Returns the columns of one character of valid UTF-8.
 int CharacterWidth(absl::string_view character) {
   const uint32_t point = Utf8CodePoint(character);
-  if (IsAmong(std::begin(kWithoutWidth), std::end(kWithoutWidth), point)) {
-    return 0;
-  }
-  return IsAmong(std::begin(kWide), std::end(kWide), point) ? 2 : 1;
+  return IsAmong(kWithoutWidth, point) ? 0 : IsAmong(kWide, point) ? 2 : 1;
 }
 
 std::string WithUnit(double value, double base,
@@ -198,7 +197,7 @@ std::string HumanLoss(double loss) {
 
 std::string WhyNotAmong(const std::string& what, const std::string& word,
                         const std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  if (absl::c_linear_search(names, word)) return "";
   return absl::StrCat("there is no ", what, " '", Printable(word), "'",
                       MeantText(word, names),
                       "; there are: ", absl::StrJoin(names, ", "));
@@ -318,10 +317,11 @@ std::optional<Columns> Gather(const LossCurve& curve, int columns) {
 }  // namespace
 
 std::string PlotLoss(const LossCurve& curve, const PlotOptions& options) {
-  const bool finite = std::any_of(
-      curve.begin(), curve.end(),
-      [](const v1::StepRecord& point) { return std::isfinite(point.loss()); });
-  if (!curve.empty() && !finite) return "no finite loss\n";
+  if (!curve.empty() && absl::c_none_of(curve, [](const auto& point) {
+        return std::isfinite(point.loss());
+      })) {
+    return "no finite loss\n";
+  }
   if (curve.size() < 2) return "";
   const std::optional<Columns> columns = Gather(curve, options.columns);
   if (!columns.has_value()) return "";

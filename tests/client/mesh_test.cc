@@ -29,8 +29,7 @@ void AwaitEnd(pid_t pid) {
 
 absl::StatusOr<ChildProcess> StartShell(const TemporaryFolder& folder,
                                         const std::string& script) {
-  return ChildProcess::Start(
-      {.arguments = {"/bin/sh", "-c", script}, .log = folder.Path("log")});
+  return ChildProcess::Start({"/bin/sh", "-c", script}, folder.Path("log"));
 }
 
 TEST(ChildProcess, TellsItsDeathOnceAndKeepsItsOutput) {
@@ -51,8 +50,8 @@ TEST(ChildProcess, TellsItsDeathOnceAndKeepsItsOutput) {
 
 TEST(ChildProcess, AProgramThatIsNotThereIsAnError) {
   const TemporaryFolder folder;
-  const auto child = ChildProcess::Start(
-      {.arguments = {"/nowhere/program"}, .log = folder.Path("log")});
+  const auto child =
+      ChildProcess::Start({"/nowhere/program"}, folder.Path("log"));
 
   EXPECT_THAT(child.status().message(),
               HasSubstr("cannot run /nowhere/program: No such file"));

@@ -13,8 +13,6 @@
 #include "absl/strings/strip.h"
 #include "client/commands/job/job.h"
 #include "client/study/measures.h"
-#include "client/study/study_file.h"
-#include "client/study/table.h"
 #include "core/base/errors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -22,7 +22,7 @@
 #include "client/files/job_file.h"
 #include "client/files/plan_file.h"
 #include "client/files/settings.h"
-#include "client/study/study_file.h"
+#include "client/study/study.h"
 #include "core/os/daemon_process.h"
 #include "core/predict/curve.h"
 #include "core/rpc/convert/report_convert.h"

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/job/job.h"
+#include "client/files/whole_file.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/job/job_model.h"
@@ -240,12 +241,6 @@ std::string AdapterConfig(const AdaptedJob& job) {
          "\n";
 }
 
-absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
-  PACELINE_ASSIGN_OR_RETURN(const auto target, OpenExportTarget(path));
-  PACELINE_RETURN_IF_ERROR(target->Write(bytes));
-  return target->Commit();
-}
-
 absl::StatusOr<SafetensorsLayout> WriteTensors(
     const std::vector<NamedTensor>& tensors,
     const std::map<std::string, std::string>& metadata, ExportTarget& target) {
@@ -282,7 +277,7 @@ absl::Status WriteForm(const AdaptedJob& job, ExportForm form,
     metadata.erase("model.lora.alpha");
   } else {
     tensors = PeftTensors(job.model, tensors);
-    PACELINE_RETURN_IF_ERROR(WriteFile(
+    PACELINE_RETURN_IF_ERROR(WriteWholeFile(
         std::filesystem::path(job.path).replace_filename(kAdapterConfig),
         AdapterConfig(job)));
   }

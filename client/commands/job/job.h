@@ -126,20 +126,16 @@ class PlainProgress {
 
 // Watching a job until it ends.
 
-struct WatchResult {
-  WaitEnd end = WaitEnd::kDone;
-  v1::Job job;  // as last seen; without a full curve
-};
-
 // Polls job `id` and shows its progress on the console's error side: one
 // redrawn line on a terminal, else a line now and then; with `events` also what
 // has happened to it so far and what happens.  A coordinator that goes away is
 // given kPatience to come back.
+//   last  the job as last seen; without a full curve
 //
-// Errors: those of ControlClient::GetJob and GetEvents.
-absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
-                                     std::optional<absl::Duration> timeout,
-                                     bool events = false);
+// Errors: those of WaitUntil(), ControlClient::GetJob and GetEvents.
+absl::Status WatchJob(const CommandContext& context, int64_t id,
+                      std::optional<absl::Duration> timeout, bool events,
+                      v1::Job& last);
 
 // Until Ctrl-C (kExitInterrupted), and through restarts of the coordinator.  On
 // a terminal a screen; else what there is, and then a line for each change.

@@ -57,13 +57,12 @@ Outcome PrintRecords(const CommandContext& context, int64_t id, bool follow,
       after = page.last;
     }
   };
-  PACELINE_ASSIGN_OR_RETURN(
-      const WaitEnd end,
-      WaitUntil(context,
-                {.patience = follow ? kPatience : absl::ZeroDuration()}, ask,
-                [&] { return ended; }));
+  const absl::Status end = WaitUntil(
+      context, {.patience = follow ? kPatience : absl::ZeroDuration()}, ask,
+      [&] { return ended; });
+  if (!end.ok() && !absl::IsCancelled(end)) return end;
   if (!as_they_come) console.Print(Document{{key, std::move(gathered)}});
-  return end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
+  return ExitCodeFor(end);
 }
 
 // As RenderEvent(); the reasons for a placement are many, a line each.
@@ -169,9 +168,11 @@ Outcome JobLogsCommand(const CommandContext& context, int64_t id, bool follow) {
 Outcome WaitJobCommand(const CommandContext& context, int64_t id,
                        const WaitJobOptions& options) {
   Console& console = context.console;
-  const auto watched = WatchJob(context, id, options.timeout, options.events);
-  if (!watched.ok()) {
-    const ExitCode code = ReportError(console, watched.status());
+  v1::Job last;
+  const absl::Status end =
+      WatchJob(context, id, options.timeout, options.events, last);
+  if (!end.ok() && !StoppedWaiting(end)) {
+    const ExitCode code = ReportError(console, end);
     if (code == kExitUnreachable) {
       console.Note("the workers go on without you; come back with: ",
                    context.program, " job wait ", id);
@@ -179,7 +180,7 @@ Outcome WaitJobCommand(const CommandContext& context, int64_t id,
     return code;
   }
   if (console.table()) {
-    console.Print(RenderOutcome(watched->job));
+    console.Print(RenderOutcome(last));
   } else {
     PACELINE_ASSIGN_OR_RETURN(const auto whole,
                               context.client.GetJob(id, kCurvePoints, 0));
@@ -188,24 +189,23 @@ Outcome WaitJobCommand(const CommandContext& context, int64_t id,
     console.Print(document);
   }
   const std::string job = absl::StrCat(context.program, " job ");
-  if (watched->end != WaitEnd::kDone) {
-    const bool late = watched->end == WaitEnd::kTimedOut;
-    console.Note(late ? "timed out" : "detached", "; job ", id,
-                 " goes on.  Come back: ", job, "wait ", id,
+  if (!end.ok()) {
+    console.Note(absl::IsCancelled(end) ? "detached" : end.message(), "; job ",
+                 id, " goes on.  Come back: ", job, "wait ", id,
                  "   stop it: ", job, "stop ", id);
-    return late ? kExitTimedOut : kExitInterrupted;
+    return ExitCodeFor(end);
   }
-  if (watched->job.state() == v1::JOB_STATE_FAILED) {
-    console.Note("job ", id, " failed: ", Printable(watched->job.why()));
+  if (last.state() == v1::JOB_STATE_FAILED) {
+    console.Note("job ", id, " failed: ", Printable(last.why()));
   }
   console.Note("next: ", job, "show ", id);
-  if (watched->job.state() == v1::JOB_STATE_SUCCEEDED) {
-    console.Note("      ", job, "export ", id, " -o ", ResultName(watched->job),
+  if (last.state() == v1::JOB_STATE_SUCCEEDED) {
+    console.Note("      ", job, "export ", id, " -o ", ResultName(last),
                  ".safetensors");
   } else {
     console.Note("      ", job, "logs ", id);
   }
-  return ExitCodeFor(watched->job.state());
+  return ExitCodeFor(last.state());
 }
 
 Outcome StopJobCommand(const CommandContext& context, int64_t id) {

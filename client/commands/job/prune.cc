@@ -105,25 +105,22 @@ absl::Status Interrupted() {
 absl::Status WaitForJob(const CommandContext& mesh, int64_t id, uint64_t read) {
   v1::Job job;
   std::string told;
-  PACELINE_ASSIGN_OR_RETURN(const WaitEnd end,
-                            WaitUntil(
-                                mesh, {},
-                                [&] {
-                                  auto now = mesh.client.GetJob(id, 0, 0);
-                                  if (now.ok()) job = *std::move(now);
-                                  return now.status();
-                                },
-                                [&] {
-                                  const bool ended = HasEnded(job.state());
-                                  if (!ended && job.why() != told) {
-                                    told = job.why();
-                                    if (told.empty()) return false;
-                                    mesh.console.Note("job ", id, ": ",
-                                                      Printable(told));
-                                  }
-                                  return ended;
-                                }));
-  if (end != WaitEnd::kDone) return Interrupted();
+  const auto ask = [&] {
+    auto now = mesh.client.GetJob(id, 0, 0);
+    if (now.ok()) job = *std::move(now);
+    return now.status();
+  };
+  const auto take = [&] {
+    if (HasEnded(job.state())) return true;
+    const bool is_news = std::exchange(told, job.why()) != job.why();
+    if (is_news && !told.empty()) {
+      mesh.console.Note("job ", id, ": ", Printable(told));
+    }
+    return false;
+  };
+  const absl::Status end = WaitUntil(mesh, {}, ask, take);
+  if (absl::IsCancelled(end)) return Interrupted();
+  PACELINE_RETURN_IF_ERROR(end);
   if (job.skipped_steps() > 0) {
     return FailedPrecondition("the step of job ", id,
                               " has a gradient that is not finite: 'paceline "
@@ -151,14 +148,12 @@ absl::Status AddScoresOfJobs(const CommandContext& mesh,
     PACELINE_RETURN_IF_ERROR(WaitForJob(mesh, jobs.front(), read));
     if (mesh.pauser.Sleep(absl::ZeroDuration())) return Interrupted();
     std::string bytes;
-    PACELINE_RETURN_IF_ERROR(mesh.client
-                                 .ExportWeights(jobs.front(),
-                                                [&](absl::string_view chunk) {
-                                                  absl::StrAppend(&bytes,
-                                                                  chunk);
-                                                  return absl::OkStatus();
-                                                })
-                                 .status());
+    const auto take = [&](absl::string_view chunk) {
+      absl::StrAppend(&bytes, chunk);
+      return absl::OkStatus();
+    };
+    PACELINE_RETURN_IF_ERROR(
+        mesh.client.ExportWeights(jobs.front(), take).status());
     PACELINE_RETURN_IF_ERROR(WriteWholeFile(file, bytes));
     PACELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> after,
                               Load(load, pruning.spec, pruning.whole, file));
@@ -273,9 +268,7 @@ Outcome PruneModelCommand(Console& console, const LoadModelWeights& load,
                             PruneFile(load, spec, options, mesh));
   const ModelDescription& whole = pruning.whole;
   const PrunedModel& pruned = pruning.pruned;
-  for (const std::string& note : pruning.origin.notes) {
-    console.Note("note: ", Printable(note));
-  }
+  console.NoteEach("note: ", pruning.origin.notes);
   auto metadata = MetadataOf(pruned.model);
   metadata.insert(whole.made_with.begin(), whole.made_with.end());
   metadata.insert(pruning.origin.metadata.begin(),

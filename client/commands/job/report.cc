@@ -541,15 +541,7 @@ absl::StatusOr<std::string> PerfettoOf(const Jobs& jobs) {
       "; --format html shows the rest");
 }
 
-struct ReportForm {
-  const char* name;
-  std::string (*print)(const Report&);  // null: PerfettoOf()
-};
-
-constexpr ReportForm kForms[] = {{"html", HtmlOf},
-                                 {"csv", CsvOf},
-                                 {"latex", LatexOf},
-                                 {"perfetto", nullptr}};
+constexpr char kPerfetto[] = "perfetto";
 
 absl::StatusOr<std::string> TextOf(ControlClient& client,
                                    const ReportOptions& options) {
@@ -569,17 +561,19 @@ absl::StatusOr<std::string> TextOf(ControlClient& client,
                               Gather(client, id, workers, measurements));
     jobs.push_back(std::move(job));
   }
-  const ReportForm& form = *absl::c_find_if(
-      kForms, [&](const auto& each) { return options.format == each.name; });
-  if (form.print == nullptr) return PerfettoOf(jobs);
-  return form.print(ReportOf(jobs, workers.unix_ms()));
+  if (options.format == kPerfetto) return PerfettoOf(jobs);
+  const auto* const form = absl::c_find_if(kReportForms, [&](const auto& each) {
+    return options.format == each.name;
+  });
+  return form->print(ReportOf(jobs, workers.unix_ms()));
 }
 
 }  // namespace
 
 std::vector<std::string> ReportFormats() {
   std::vector<std::string> names;
-  for (const ReportForm& form : kForms) names.emplace_back(form.name);
+  for (const ReportForm& form : kReportForms) names.emplace_back(form.name);
+  names.emplace_back(kPerfetto);
   return names;
 }
 

@@ -18,8 +18,6 @@
 #include "client/render/report.h"
 #include "client/render/sections.h"
 #include "client/study/bench.h"
-#include "client/study/study_file.h"
-#include "client/study/table.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -32,24 +30,10 @@
 namespace paceline {
 namespace {
 
-struct StudyReportForm {
-  const char* ending;
-  std::string (*print)(const Report&);
-  bool plain = false;  // numbers for programs
-};
-
-constexpr StudyReportForm kStudyReports[] = {
-    {".html", HtmlOf}, {".csv", CsvOf, true}, {".tex", LatexOf}};
-
 // A study that is ready to be submitted.
-struct ReadyStudy {
-  Study study;
-  std::vector<Trial> trials;
-  std::vector<TrialJob> jobs;
-  std::vector<Rung> rungs;  // of a race
-  LoadModelWeights load;    // as LookForFiles() has it
-
-  StudyResults results() const { return {study, trials, jobs}; }
+struct ReadyStudy : StudyResults {
+  std::vector<Rung> rungs = {};  // of a race
+  LoadModelWeights load = {};    // as LookForFiles() has it
 };
 
 // Warnings go to the console.
@@ -82,9 +66,7 @@ absl::StatusOr<ReadyStudy> ReadyStudyOf(const StudyOptions& options,
   if (ready.study.race.has_value()) {
     PACELINE_ASSIGN_OR_RETURN(ready.rungs, BeginRace(ready.study, ready.jobs));
   }
-  for (const std::string& warning : warnings) {
-    console.Note("paceline: warning: ", warning);
-  }
+  console.NoteEach("paceline: warning: ", warnings);
   return ready;
 }
 
@@ -114,10 +96,9 @@ absl::Status MakeReady(const CommandContext& context,
 }
 
 absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
-  for (const StudyReportForm& form : kStudyReports) {
+  for (const ReportForm& form : kReportForms) {
     if (!absl::EndsWith(file, form.ending)) continue;
-    return WriteWholeFile(file,
-                          form.print(StudyReport(ready.results(), form.plain)));
+    return WriteWholeFile(file, form.print(StudyReport(ready, form.plain)));
   }
   return absl::OkStatus();
 }
@@ -125,8 +106,7 @@ absl::Status WriteReport(const std::string& file, const ReadyStudy& ready) {
 // Prints the results, and writes the report.
 Outcome PrintStudy(const StudyOptions& options, const ReadyStudy& ready,
                    Console& console) {
-  console.Print(RenderStudy(ready.results(), console.unicode()),
-                StudyDocument(ready.results()));
+  console.Print(RenderStudy(ready, console.unicode()), StudyDocument(ready));
   PACELINE_RETURN_IF_ERROR(WriteReport(options.report, ready));
   const bool all_well = absl::c_all_of(
       ready.jobs, [](const TrialJob& job) { return job.why.empty(); });
@@ -388,16 +368,16 @@ class StudyRunner {
   //         Aborted  it has failed, or was stopped
   absl::Status Follow(TrialJob& job, std::optional<absl::Duration> timeout) {
     PACELINE_RETURN_IF_ERROR(Place(job));
-    PACELINE_ASSIGN_OR_RETURN(const WatchResult watched,
-                              WatchJob(context_, job.id, timeout));
-    if (watched.end != WaitEnd::kDone) {
-      const bool late = watched.end == WaitEnd::kTimedOut;
-      const std::string what = absl::StrCat(
-          late ? "timed out" : "interrupted", " while job ", job.id,
-          " ran; it goes on: stop it with: ", context_.program, " job stop ",
-          job.id);
-      return late ? DeadlineExceeded(what) : Cancelled(what);
+    v1::Job last;
+    const absl::Status end =
+        WatchJob(context_, job.id, timeout, /*events=*/false, last);
+    if (StoppedWaiting(end)) {
+      return absl::Status(end.code(),
+                          absl::StrCat(end.message(), " while job ", job.id,
+                                       " ran; it goes on: stop it with: ",
+                                       context_.program, " job stop ", job.id));
     }
+    PACELINE_RETURN_IF_ERROR(end);
     job.state = v1::JOB_STATE_UNSPECIFIED;  // its end is no news
     PACELINE_RETURN_IF_ERROR(Refresh(job));
     return job.why.empty() ? absl::OkStatus() : Aborted(job.why);
@@ -530,10 +510,8 @@ absl::Status Compare(const CommandContext& context, ReadyStudy& ready) {
   if (ready.study.against.empty()) return absl::OkStatus();
   PACELINE_ASSIGN_OR_RETURN(const CpuShares shares,
                             MeasuredShares(context.client));
-  for (const std::string& why :
-       CompareJobs(/*paired=*/false, shares, ready.jobs)) {
-    context.console.Note("paceline: warning: no comparison: ", why);
-  }
+  context.console.NoteEach("paceline: warning: no comparison: ",
+                           CompareJobs(/*paired=*/false, shares, ready.jobs));
   return absl::OkStatus();
 }
 
@@ -542,20 +520,19 @@ Outcome RunStudy(const CommandContext& context, const StudyOptions& options,
   Console& console = context.console;
   StudyRunner runner(context, ready);
   PACELINE_RETURN_IF_ERROR(runner.Begin());
-  const auto end = WaitUntil(
+  const absl::Status end = WaitUntil(
       context, {}, [&] { return runner.Turn(); },
       [&] { return runner.IsDone(); });
   console.EndLive();
-  const bool interrupted = absl::IsCancelled(end.status()) ||
-                           (end.ok() && *end == WaitEnd::kInterrupted);
-  if (!end.ok() && !interrupted) ReportError(console, end.status());
-  if (!end.ok() || interrupted) {
+  if (!end.ok()) {
+    const bool interrupted = absl::IsCancelled(end);
+    if (!interrupted) ReportError(console, end);
     const std::string open = runner.OpenJobs();
     console.Note(interrupted ? "interrupted; " : "",
                  open.empty() ? "no job of it is under way"
                               : absl::StrCat("jobs ", open, " go on"),
                  "; to go on, type the same command with its --set");
-    return interrupted ? kExitInterrupted : ExitCodeFor(end.status());
+    return ExitCodeFor(end);
   }
   if (ready.study.race.has_value()) NoteWinner(ready, console);
   PACELINE_RETURN_IF_ERROR(Compare(context, ready));
@@ -678,7 +655,7 @@ Outcome BenchCommand(const CommandContext& context, const JobSpec& spec,
 }
 
 std::string WhyNoStudyReport(const std::string& file) {
-  const bool known = absl::c_any_of(kStudyReports, [&](const auto& form) {
+  const bool known = absl::c_any_of(kReportForms, [&](const auto& form) {
     return absl::EndsWith(file, form.ending);
   });
   return known ? WhyNoExportFile(file)

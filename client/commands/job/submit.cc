@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "absl/algorithm/container.h"
@@ -53,8 +54,6 @@ struct JobEstimate {
   bool chosen = true;  // false: how many stages is decided once there are
                        // workers; these are as for one
   std::optional<v1::RunEstimate> run;  // nothing while there is no worker
-  int64_t steps = 0;                   // of the job; 0: not known here
-  bool inference = false;
   // Only a data-parallel job has shards; 0: none, or not known before there are
   // workers.
   int32_t shards = 0;
@@ -117,14 +116,14 @@ absl::StatusOr<std::vector<StageKeeps>> KeepsOf(const JobSpec& spec,
   if (std::adjacent_find(ranges.begin(), ranges.end()) != ranges.end()) {
     return KeepsOfReplicas(spec, ranges);
   }
-  ScheduleRequest request;
-  request.name = spec.pipeline.schedule;
-  request.stages = static_cast<int>(stages.size());
-  request.micro_batches = static_cast<int>(
-      (spec.train.batch + spec.train.micro_batch - 1) / spec.train.micro_batch);
-  request.worker_of = WorkerOf(stages);
-  request.vertical_sync = spec.pipeline.vertical_sync;
-  PACELINE_ASSIGN_OR_RETURN(const ScheduleBounds bounds, BoundsOfRun(request));
+  PACELINE_ASSIGN_OR_RETURN(
+      const ScheduleBounds bounds,
+      BoundsOfRun(
+          {.name = spec.pipeline.schedule,
+           .stages = stages.size(),
+           .micro_batches = static_cast<int>(MicroBatchesOfAStep(spec.train)),
+           .worker_of = WorkerOf(stages),
+           .vertical_sync = spec.pipeline.vertical_sync}));
   return KeepsOfStages(bounds);
 }
 
@@ -164,8 +163,6 @@ absl::StatusOr<JobEstimate> EstimateJob(
   estimate.chosen = !stages.empty() || spec.pipeline.stages > 0 ||
                     !spec.pipeline.cuts.empty() || IsDataParallel(spec);
   if (submission.has_estimate()) estimate.run = submission.estimate();
-  estimate.steps = spec.train.steps;
-  estimate.inference = IsInference(spec);
   if (stages.empty()) {
     PACELINE_ASSIGN_OR_RETURN(stages, CutLocally(spec, layers));
   }
@@ -201,7 +198,7 @@ absl::StatusOr<JobEstimate> EstimateJob(
     if (s > 0 && stages[s].stage() == stages[s - 1].stage())
       continue;  // a replica
     estimate.parameters += estimate.stages.back().parameters;
-    if (!estimate.inference) estimate.trained += estimate.stages.back().trained;
+    if (!IsInference(spec)) estimate.trained += estimate.stages.back().trained;
     estimate.parameter_bytes += estimate.stages.back().parameter_bytes;
   }
   return estimate;
@@ -237,16 +234,17 @@ Document ToDocument(const JobEstimate& estimate) {
 }
 
 // Lines for people: what a step takes, or all of inference, samples a second,
-// bubbles, where the times come from, and all of it when `steps` is known (not
-// 0).
+// bubbles, where the times come from, and all of it when the number of steps is
+// known.
 std::vector<std::pair<std::string, std::string>> RunFacts(
-    const v1::RunEstimate& run, int64_t steps, bool inference) {
+    const v1::RunEstimate& run, const JobSpec& spec) {
+  const int64_t steps = spec.train.steps;
   const auto text = [](double seconds) {
     return seconds < kShortSeconds ? HumanSeconds(seconds)
                                    : HumanDuration(absl::Seconds(seconds));
   };
   std::vector<std::pair<std::string, std::string>> facts = {
-      {inference ? "expected time" : "expected step",
+      {IsInference(spec) ? "expected time" : "expected step",
        run.step_seconds() > 0 ? text(run.step_seconds()) : std::string()},
       {"samples/s", HumanRate(run.samples_per_second())},
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share())},
@@ -261,7 +259,7 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
   return facts;
 }
 
-std::string RenderEstimate(const JobEstimate& estimate) {
+std::string RenderEstimate(const JobEstimate& estimate, const JobSpec& spec) {
   Table table({">stage", "worker", ">share", "layers", "from", "to",
                ">parameters", ">memory", ">flop/sample"});
   Placements placed;
@@ -280,10 +278,7 @@ std::string RenderEstimate(const JobEstimate& estimate) {
         HumanBytes(stage.memory_bytes), HumanCount(stage.forward_flops));
   }
   const std::string run =
-      estimate.run.has_value()
-          ? RenderFacts(
-                RunFacts(*estimate.run, estimate.steps, estimate.inference))
-          : "";
+      estimate.run ? RenderFacts(RunFacts(*estimate.run, spec)) : "";
   return absl::StrCat(
       table.Render(),
       estimate.chosen ? ""
@@ -291,7 +286,7 @@ std::string RenderEstimate(const JobEstimate& estimate) {
                         "this is one.\n",
       "\n", run, Counted(estimate.layers, "layer"), ", ",
       HumanCount(estimate.parameters), " parameters, ",
-      estimate.inference || estimate.trained == estimate.parameters
+      IsInference(spec) || estimate.trained == estimate.parameters
           ? ""
           : absl::StrCat(HumanCount(estimate.trained), " of them train, "),
       HumanBytes(estimate.parameter_bytes),
@@ -307,13 +302,11 @@ bool IsOfAMesh(const PlanFile& plan) { return !plan.facts.empty(); }
 
 absl::Status HasReplicas(const std::string& name, const PlanFile& plan,
                          size_t stage) {
-  std::vector<std::string> workers;
-  for (const int device : plan.placement[stage].devices) {
-    workers.push_back(Printable(plan.problem.devices[device].name));
-  }
+  const std::vector<std::string> workers =
+      WorkersOf(plan.problem, plan.placement[stage]);
   return InvalidArgument(
       "--plan ", name, ": stage ", stage, " has ", workers.size(),
-      " replicas (", absl::StrJoin(workers, ", "),
+      " replicas (", Printable(absl::StrJoin(workers, ", ")),
       "), but was not made for a mesh, whose workers would hold them; make the "
       "plan again with 'paceline plan ... --no-replicas'");
 }
@@ -390,9 +383,7 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
     }
     if (s > 0) cuts.push_back(stage.layers.first);
     replicas.push_back(static_cast<int32_t>(stage.devices.size()));
-    for (const int device : stage.devices) {
-      workers.push_back(plan.problem.devices[device].name);
-    }
+    absl::c_move(WorkersOf(plan.problem, stage), std::back_inserter(workers));
     shares.insert(shares.end(), stage.shares.begin(), stage.shares.end());
   }
   const bool shared = workers.size() > plan.placement.size();
@@ -525,9 +516,7 @@ void NoteAggregation(Console& console, const JobSpec& spec,
                               ? KnownMembers(spec.aggregation)
                               : submission.stages_size();
   if (members < 1) return;
-  for (const std::string& note : AggregationNotes(spec, members)) {
-    console.Note("note: ", Printable(note));
-  }
+  console.NoteEach("note: ", AggregationNotes(spec, members));
 }
 
 Outcome PrintDryRun(const CommandContext& context, const SubmitOptions& options,
@@ -536,7 +525,7 @@ Outcome PrintDryRun(const CommandContext& context, const SubmitOptions& options,
                             EstimateJob(options.spec, submission));
   Document document = ToDocument(estimate);
   document["warnings"] = options.warnings;
-  context.console.Print(RenderEstimate(estimate), document);
+  context.console.Print(RenderEstimate(estimate, options.spec), document);
   return kExitOk;
 }
 
@@ -586,8 +575,7 @@ void NoteSubmitted(Console& console, const JobSpec& spec,
                Printable(ScheduleText(spec)));
   NotePlan(console, spec, submission);
   if (!submission.has_estimate()) return;
-  for (const auto& [key, value] :
-       RunFacts(submission.estimate(), spec.train.steps, IsInference(spec))) {
+  for (const auto& [key, value] : RunFacts(submission.estimate(), spec)) {
     if (value.empty()) continue;
     console.Note("  ", key, ": ", Printable(value));
   }
@@ -616,9 +604,7 @@ Outcome PrintDetached(const CommandContext& context,
 Outcome SubmitCommand(const CommandContext& context,
                       const SubmitOptions& options) {
   Console& console = context.console;
-  for (const std::string& warning : options.warnings) {
-    console.Note("paceline: warning: ", warning);
-  }
+  console.NoteEach("paceline: warning: ", options.warnings);
   v1::SubmitJobRequest request;
   *request.mutable_spec() = ToProto(options.spec);
   request.set_request_id(options.request_id);
@@ -626,9 +612,7 @@ Outcome SubmitCommand(const CommandContext& context,
   if (options.resume.has_value()) *request.mutable_resume() = *options.resume;
   const auto submission = SubmitPatiently(context, request);
   if (!submission.ok()) return ReportSubmitError(console, submission.status());
-  for (const std::string& note : submission->notes()) {
-    console.Note("note: ", Printable(note));
-  }
+  console.NoteEach("note: ", submission->notes());
   NoteAggregation(console, options.spec, *submission);
   if (options.dry_run) return PrintDryRun(context, options, *submission);
   if (options.detach) return PrintDetached(context, options, *submission);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -43,14 +44,10 @@ double ShareDone(const v1::Job& job) {
 
 std::string Bar(double share, int columns, bool unicode) {
   const int filled = static_cast<int>(share * columns);
+  const char* const done = unicode ? "█" : "#";
+  const char* const left = unicode ? "·" : ".";
   std::string bar = "[";
-  for (int i = 0; i < columns; ++i) {
-    if (i < filled) {
-      bar += unicode ? "█" : "#";
-    } else {
-      bar += unicode ? "·" : ".";
-    }
-  }
+  for (int i = 0; i < columns; ++i) bar += i < filled ? done : left;
   return bar + "]";
 }
 
@@ -158,9 +155,9 @@ absl::Status NoteEvents(const CommandContext& context, int64_t id,
 
 }  // namespace
 
-absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
-                                     std::optional<absl::Duration> timeout,
-                                     bool events) {
+absl::Status WatchJob(const CommandContext& context, int64_t id,
+                      std::optional<absl::Duration> timeout, bool events,
+                      v1::Job& last) {
   // Fast enough to look alive, slow enough to cost nothing.
   constexpr absl::Duration kPollPeriod = absl::Milliseconds(500);
   Console& console = context.console;
@@ -168,8 +165,7 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
                                .unicode = console.unicode(),
                                .columns = console.columns() - 1};
   PlainProgress plain;
-  WatchResult result;
-  result.job.set_id(id);
+  last.set_id(id);
   std::optional<v1::StepRecord> newest;
   int64_t after_step = 0;
   int64_t after_event = 0;
@@ -180,9 +176,9 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
     return NoteEvents(context, id, after_event);
   };
   const auto take = [&] {
-    if (job->step() < result.job.step()) {  // what was said before is undone
+    if (job->step() < last.step()) {  // what was said before is undone
       console.Note("job ", id, " begins again at ", StepName(*job), " ",
-                   job->step(), " (was at ", result.job.step(),
+                   job->step(), " (was at ", last.step(),
                    "): paceline job events ", id, " says why");
       newest.reset();
       job->clear_curve();
@@ -198,15 +194,13 @@ absl::StatusOr<WatchResult> WatchJob(const CommandContext& context, int64_t id,
                plain.OnProgress(*job, context.clock.Now())) {
       console.Note(ProgressLine(*job, newest, style));
     }
-    result.job = *std::move(job);
-    return HasEnded(result.job.state());
+    last = *std::move(job);
+    return HasEnded(last.state());
   };
-  const absl::StatusOr<WaitEnd> end = WaitUntil(
+  const absl::Status end = WaitUntil(
       context, {.period = kPollPeriod, .timeout = timeout}, ask, take);
   console.EndLive();
-  PACELINE_RETURN_IF_ERROR(end.status());
-  result.end = *end;
-  return result;
+  return end;
 }
 
 namespace {
@@ -230,7 +224,7 @@ struct Moving {
 // it has answered once.
 // Errors: those of ControlClient::WatchMesh(), and of `show`, and
 //         FailedPrecondition  the output cannot be written
-absl::StatusOr<WaitEnd> FollowMesh(
+Outcome FollowMesh(
     const CommandContext& context,
     absl::FunctionRef<absl::StatusOr<bool>(const Moving&)> show) {
   Moving moving;
@@ -243,9 +237,7 @@ absl::StatusOr<WaitEnd> FollowMesh(
     Instant heard = context.clock.Now();
     update.Clear();
     while (status.ok()) {
-      if (context.pauser.Sleep(absl::ZeroDuration())) {
-        return WaitEnd::kInterrupted;
-      }
+      if (context.pauser.Sleep(absl::ZeroDuration())) return kExitInterrupted;
       const auto next = (*stream)->Next(kLook);
       status = next.status();
       if (!status.ok()) break;
@@ -270,7 +262,7 @@ absl::StatusOr<WaitEnd> FollowMesh(
       if (context.console.broken()) {
         return FailedPrecondition("cannot write to standard output");
       }
-      if (!more) return WaitEnd::kDone;
+      if (!more) return kExitOk;
     }
     if (!answered || !absl::IsUnavailable(status)) return status;
     moving.update = nullptr;
@@ -278,13 +270,8 @@ absl::StatusOr<WaitEnd> FollowMesh(
         absl::StrCat("the coordinator does not answer; trying again (",
                      status.message(), ")");
     PACELINE_RETURN_IF_ERROR(show(moving).status());
-    if (context.pauser.Sleep(kPause)) return WaitEnd::kInterrupted;
+    if (context.pauser.Sleep(kPause)) return kExitInterrupted;
   }
-}
-
-Outcome EndOf(const absl::StatusOr<WaitEnd>& end) {
-  PACELINE_RETURN_IF_ERROR(end.status());
-  return *end == WaitEnd::kDone ? kExitOk : kExitInterrupted;
 }
 
 // The terminal's other screen, while this lives.
@@ -390,7 +377,7 @@ class ChangeLines {
   std::map<int64_t, PlainProgress> jobs_;
 };
 
-absl::StatusOr<WaitEnd> TopOnScreen(const CommandContext& context) {
+Outcome TopOnScreen(const CommandContext& context) {
   std::optional<Screen> screen;  // after the first answer
   std::string away;
   return FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
@@ -450,7 +437,7 @@ Outcome WatchMesh(const CommandContext& context,
     away = moving.away;
     return true;
   };
-  return EndOf(FollowMesh(context, show));
+  return FollowMesh(context, show);
 }
 
 }  // namespace
@@ -458,19 +445,19 @@ Outcome WatchMesh(const CommandContext& context,
 Outcome TopCommand(const CommandContext& context) {
   Console& console = context.console;
   if (!console.table()) {
-    return EndOf(
-        FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
-          if (moving.update == nullptr) return true;
-          console.Print(MessageDocument(*moving.update));
-          return false;
-        }));
+    return FollowMesh(context,
+                      [&](const Moving& moving) -> absl::StatusOr<bool> {
+                        if (moving.update == nullptr) return true;
+                        console.Print(MessageDocument(*moving.update));
+                        return false;
+                      });
   }
-  if (console.screen()) return EndOf(TopOnScreen(context));
+  if (console.screen()) return TopOnScreen(context);
   ChangeLines lines(console, context.clock);
-  return EndOf(FollowMesh(context, [&](const Moving& moving) {
+  return FollowMesh(context, [&](const Moving& moving) {
     lines.Show(moving);
     return absl::StatusOr<bool>(true);
-  }));
+  });
 }
 
 Outcome WatchJobsCommand(const CommandContext& context,
@@ -508,10 +495,9 @@ Outcome WatchOneJobCommand(const CommandContext& context, int64_t id) {
         // A job may be one of those that the updates leave out.
         const bool changed =
             update.whole() ||
-            std::count(update.forgotten_jobs().begin(),
-                       update.forgotten_jobs().end(), id) > 0 ||
-            std::any_of(update.jobs().begin(), update.jobs().end(),
-                        [id](const v1::Job& job) { return job.id() == id; });
+            absl::c_linear_search(update.forgotten_jobs(), id) ||
+            absl::c_any_of(update.jobs(),
+                           [id](const v1::Job& job) { return job.id() == id; });
         if (!changed) return text;
         PACELINE_ASSIGN_OR_RETURN(const v1::Job job,
                                   context.client.GetJob(id, kPlotPoints, 0));

@@ -149,21 +149,17 @@ Mesh::~Mesh() {
 }
 
 Mesh::Daemon Mesh::MakeDaemon(const std::string& name,
-                              const std::string& program) const {
+                              const std::string& program,
+                              std::vector<std::string> more) const {
   Daemon daemon;
   daemon.name = name;
   const std::string folder = absl::StrCat(options_.state, "/", name);
   daemon.port_file = folder + "/ports.json";
   daemon.log = absl::StrCat(options_.state, "/logs/", name, ".log");
-  daemon.arguments = {program,
-                      "--state",
-                      folder,
-                      "--port-file",
-                      daemon.port_file,
-                      "--log-level",
-                      options_.log_level,
-                      "--secret-file",
-                      secret_};
+  more.insert(more.begin(),
+              {program, "--state", folder, "--port-file", daemon.port_file,
+               "--log-level", options_.log_level, "--secret-file", secret_});
+  daemon.arguments = std::move(more);
   return daemon;
 }
 
@@ -177,18 +173,15 @@ absl::Status Mesh::Start() {
   PACELINE_ASSIGN_OR_RETURN(lock_, LockFolder(options_.state));
   PACELINE_RETURN_IF_ERROR(MakeSecret(secret_));
   PACELINE_RETURN_IF_ERROR(UseSecret(secret_));
-  coordinator_ = MakeDaemon("coordinator", options_.coordinator_program);
-  for (const std::string& argument :
-       {std::string("--listen"), absl::StrCat(kHost, ":", options_.port),
-        std::string("--http"), absl::StrCat(kHost, ":", options_.http_port),
-        // Workers hear of it from the coordinator.
-        std::string("--lease"),
-        absl::StrCat(absl::ToDoubleSeconds(options_.lease)),
-        // The client of this mesh has no certificate, even where the machine's
-        // own configuration asks for TLS.
-        std::string("--tls=false")}) {
-    coordinator_.arguments.push_back(argument);
-  }
+  coordinator_ = MakeDaemon(
+      "coordinator", options_.coordinator_program,
+      {"--listen", absl::StrCat(kHost, ":", options_.port), "--http",
+       absl::StrCat(kHost, ":", options_.http_port),
+       // Workers hear of it from the coordinator.
+       "--lease", absl::StrCat(absl::ToDoubleSeconds(options_.lease)),
+       // The client of this mesh has no certificate, even where the machine's
+       // own configuration asks for TLS.
+       "--tls=false"});
   return StartDaemon(coordinator_);
 }
 
@@ -199,9 +192,8 @@ absl::Status Mesh::StartDaemon(Daemon& daemon) {
   unlink(daemon.port_file.c_str());
   struct stat log = {};
   daemon.log_begin = stat(daemon.log.c_str(), &log) == 0 ? log.st_size : 0;
-  PACELINE_ASSIGN_OR_RETURN(
-      daemon.process,
-      ChildProcess::Start({.arguments = daemon.arguments, .log = daemon.log}));
+  PACELINE_ASSIGN_OR_RETURN(daemon.process,
+                            ChildProcess::Start(daemon.arguments, daemon.log));
   daemon.started = clock_.Now();
   daemon.start_again.reset();
   daemon.registered = false;
@@ -238,22 +230,17 @@ absl::Status Mesh::StartWorkers(std::vector<std::string>* news) {
   *(std::find(arguments.begin(), arguments.end(), "--http") + 1) = ports_.http;
   for (int i = 1; i <= options_.workers; ++i) {
     const std::string name = absl::StrCat("w", i);
-    Daemon daemon = MakeDaemon(name, options_.worker_program);
     const std::string any_port = absl::StrCat(kHost, ":0");
     // Each counts as a machine of its own, so that states can be kept on other
     // machines.
-    for (const std::string& argument :
-         {std::string("--coordinator"), ports_.grpc, std::string("--name"),
-          name, std::string("--machine-id"), absl::StrCat("up-", name),
-          std::string("--machine-workers"), absl::StrCat(options_.workers),
-          std::string("--listen"), any_port, std::string("--http"), any_port,
-          std::string("--tls-dir"), absl::StrCat(options_.state, "/no-tls"),
-          // Its jobs are those of the user whose files these are.
-          std::string("--data-dir"), std::string("/"),
-          std::string("--data-hidden"), std::string("--no-scripts=false")}) {
-      daemon.arguments.push_back(argument);
-    }
-    workers_.push_back(std::move(daemon));
+    workers_.push_back(MakeDaemon(
+        name, options_.worker_program,
+        {"--coordinator", ports_.grpc, "--name", name, "--machine-id",
+         absl::StrCat("up-", name), "--machine-workers",
+         absl::StrCat(options_.workers), "--listen", any_port, "--http",
+         any_port, "--tls-dir", absl::StrCat(options_.state, "/no-tls"),
+         // Its jobs are those of the user whose files these are.
+         "--data-dir", "/", "--data-hidden", "--no-scripts=false"}));
     PACELINE_RETURN_IF_ERROR(StartDaemon(workers_.back()));
   }
   return absl::OkStatus();
@@ -523,10 +510,11 @@ bool RotateLog(const std::string& path, uintmax_t most_bytes) {
   return truncate(path.c_str(), 0) == 0;
 }
 
-absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
-  const int log = open(options.log.c_str(),
-                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) return Failed("write " + options.log, errno);
+absl::StatusOr<ChildProcess> ChildProcess::Start(
+    const std::vector<std::string>& arguments, const std::string& log_path) {
+  const int log =
+      open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return Failed("write " + log_path, errno);
   const absl::Cleanup close_log = [log] { close(log); };
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0) return Failed("open /dev/null", errno);
@@ -536,15 +524,15 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   const absl::Cleanup close_read_end = [&] { close(ends[0]); };
   absl::Cleanup close_write_end = [&] { close(ends[1]); };
 
-  std::vector<char*> arguments;
-  for (const std::string& argument : options.arguments) {
-    arguments.push_back(const_cast<char*>(argument.c_str()));
+  std::vector<char*> words;
+  for (const std::string& argument : arguments) {
+    words.push_back(const_cast<char*>(argument.c_str()));
   }
-  arguments.push_back(nullptr);
+  words.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return Failed("start " + options.arguments[0], errno);
-  if (pid == 0) RunChild(arguments.data(), log, null, ends[1], parent);
+  if (pid < 0) return Failed("start " + arguments[0], errno);
+  if (pid == 0) RunChild(words.data(), log, null, ends[1], parent);
   std::move(close_write_end).Invoke();
   ChildProcess child(pid);
   // exec closes the other end; a number in it says why exec failed.
@@ -553,7 +541,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildOptions& options) {
   do {
     got = read(ends[0], &error, sizeof(error));
   } while (got < 0 && errno == EINTR);
-  if (got == sizeof(error)) return Failed("run " + options.arguments[0], error);
+  if (got == sizeof(error)) return Failed("run " + arguments[0], error);
   return child;
 }
 

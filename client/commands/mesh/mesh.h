@@ -26,11 +26,6 @@ namespace paceline {
 // `paceline up`: a coordinator and its workers as child processes, which live
 // no longer than this program.
 
-struct ChildOptions {
-  std::vector<std::string> arguments;  // [0]: the program's path
-  std::string log;                     // standard output and error, appended
-};
-
 // Thread-compatible; start and use on the main thread only: the kernel ties a
 // child's life to the *thread* that forked it.
 class ChildProcess {
@@ -38,8 +33,11 @@ class ChildProcess {
   // In a process group of its own, so that a terminal's Ctrl-C reaches only
   // this process, which then ends it in order.  Killed by the kernel when this
   // process ends, however that happens.
+  //   arguments  [0]: the program's path
+  //   log        the file to which standard output and error are appended
   // Errors: FailedPrecondition  the log or the program cannot be opened or run
-  static absl::StatusOr<ChildProcess> Start(const ChildOptions& options);
+  static absl::StatusOr<ChildProcess> Start(
+      const std::vector<std::string>& arguments, const std::string& log);
 
   ChildProcess() = default;
   ChildProcess(ChildProcess&& other) noexcept;
@@ -166,7 +164,9 @@ class Mesh {
     bool registered = false;
   };
 
-  Daemon MakeDaemon(const std::string& name, const std::string& program) const;
+  // more: arguments behind those that all daemons get
+  Daemon MakeDaemon(const std::string& name, const std::string& program,
+                    std::vector<std::string> more) const;
   absl::Status StartDaemon(Daemon& daemon);
   absl::Status LookAfter(Daemon& daemon, std::vector<std::string>* news);
   absl::Status StartWorkers(std::vector<std::string>* news);

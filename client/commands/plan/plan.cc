@@ -55,15 +55,6 @@ double MemoryOf(const PlacedStage& stage, const PlacementCost& cost) {
   return most;
 }
 
-std::vector<std::string> WorkersOf(const PlanProblem& problem,
-                                   const PlacedStage& stage) {
-  std::vector<std::string> names;
-  for (const int device : stage.devices) {
-    names.push_back(problem.devices[device].name);
-  }
-  return names;
-}
-
 std::vector<std::string> NamesLeftOut(const PlanProblem& problem,
                                       const Placement& placement) {
   std::vector<bool> used(problem.devices.size());
@@ -111,14 +102,10 @@ Document SamplesPerSecond(const PlanQuestion& question,
 // null: all layer times are measured, or those of a profile.
 Document PredictedDocument(const std::optional<PredictedTimes>& times) {
   if (!times.has_value()) return {};
-  if (times->assumed) {
-    return Document{{"interval_level", Document()},
-                    {"low_factor", Document()},
-                    {"high_factor", Document()}};
-  }
-  return Document{{"interval_level", kIntervalLevel},
-                  {"low_factor", times->low_factor},
-                  {"high_factor", times->high_factor}};
+  const bool known = !times->assumed;
+  return Document{{"interval_level", NullUnless(known, kIntervalLevel)},
+                  {"low_factor", NullUnless(known, times->low_factor)},
+                  {"high_factor", NullUnless(known, times->high_factor)}};
 }
 
 // ", proved optimal", and for what.
@@ -589,6 +576,15 @@ Outcome Compare(Console& console, const Clock& clock,
 }
 
 }  // namespace
+
+std::vector<std::string> WorkersOf(const PlanProblem& problem,
+                                   const PlacedStage& stage) {
+  std::vector<std::string> names;
+  for (const int device : stage.devices) {
+    names.push_back(problem.devices[device].name);
+  }
+  return names;
+}
 
 Outcome PlanCommand(Console& console, const Clock& clock,
                     const PlanQuestion& question, const PlanOptions& options) {

@@ -101,6 +101,10 @@ absl::StatusOr<PlanAnswer> AnswerOfJob(const std::string& policy,
 
 // `paceline plan`.
 
+// The names of the stage's devices.
+std::vector<std::string> WorkersOf(const PlanProblem& problem,
+                                   const PlacedStage& stage);
+
 // Asks the question's policy, or with options.compare all of them, prints, and
 // writes the plan (the best of all) to options.save, unless that is empty.
 //

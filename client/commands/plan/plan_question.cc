@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "core/plan/pipedream/state_space.h"
 #include "core/plan/plan.h"
 #include "core/schedule/schedule.h"
+#include "core/simulate/estimate.h"
 
 namespace paceline {
 
@@ -343,25 +345,19 @@ absl::StatusOr<PlanAnswer> AnswerForStages(PlanProblem problem,
   return answer;
 }
 
-// From stages whose workers are numbered as devices, from 1.
-Placement AsPlacement(const std::vector<StageOfPlan>& stages) {
-  Placement placement;
-  for (const StageOfPlan& stage : stages) {
-    if (placement.empty() || placement.back().layers != stage.layers) {
-      placement.push_back({stage.layers, {}, {}});
-    }
-    PlacedStage& placed = placement.back();
+// From stages whose workers are numbered as devices, from 1.  The replicas of a
+// stage are in the order of their devices.
+Placement AsPlacement(const std::vector<StageOfPlan>& plan) {
+  std::vector<EstimateStage> stages;
+  for (const StageOfPlan& stage : plan) {
     const auto device = static_cast<int>(stage.worker.value - 1);
-    const auto at =
-        absl::c_lower_bound(placed.devices, device) - placed.devices.begin();
-    placed.devices.insert(placed.devices.begin() + at, device);
-    placed.shares.insert(placed.shares.begin() + at, stage.share);
+    stages.push_back({stage.layers, device, stage.share});
   }
-  for (PlacedStage& placed : placement) {
-    const double sum = absl::c_accumulate(placed.shares, 0.0);
-    for (double& share : placed.shares) share /= sum;
-  }
-  return placement;
+  absl::c_sort(stages, [](const EstimateStage& a, const EstimateStage& b) {
+    return std::tie(a.layers.first, a.worker) <
+           std::tie(b.layers.first, b.worker);
+  });
+  return PlacementOf(stages);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -100,15 +101,15 @@ Document ToDocument(const Evaluation& result, const std::vector<Asked>& asked) {
       result.heldout.predicted);
   document["heldout_curves"]["interval_coverage"] = result.heldout_coverage;
   document["line"] = WithError({}, result.interior.line);
-  Document& decades = document["decades"] = Document::array();
-  for (const DecadeErrors& decade : result.decades) {
-    decades.push_back(WithError({{"size", decade.size_column},
-                                 {"from", decade.from},
-                                 {"to", decade.to},
-                                 {"points", decade.errors.points}},
-                                decade.errors.predicted));
-    decades.back()["line"] = WithError({}, decade.errors.line);
-  }
+  document["decades"] = ListOf(result.decades, [](const DecadeErrors& decade) {
+    Document one = WithError({{"size", decade.size_column},
+                              {"from", decade.from},
+                              {"to", decade.to},
+                              {"points", decade.errors.points}},
+                             decade.errors.predicted);
+    one["line"] = WithError({}, decade.errors.line);
+    return one;
+  });
   document["interval_level"] = kIntervalLevel;
   document["interval_coverage"] = result.interior_coverage;
   document["curves"] = result.curves;
@@ -116,15 +117,14 @@ Document ToDocument(const Evaluation& result, const std::vector<Asked>& asked) {
   document["measured_points"] = result.measured_points;
   document["dropped_rows"] = result.dropped_rows;
   document["sampled"] = result.sampled;
-  Document& predictions = document["predictions"] = Document::array();
-  for (const Asked& one : asked) {
-    predictions.push_back(
-        Document{{"at", one.at},
-                 {"seconds", one.prediction.seconds},
-                 {"low_seconds", one.prediction.low_seconds},
-                 {"high_seconds", one.prediction.high_seconds},
-                 {"basis", std::string(TimeBasisName(one.prediction.basis))}});
-  }
+  document["predictions"] = ListOf(asked, [](const Asked& one) {
+    const TimePrediction& time = one.prediction;
+    return Document{{"at", one.at},
+                    {"seconds", time.seconds},
+                    {"low_seconds", time.low_seconds},
+                    {"high_seconds", time.high_seconds},
+                    {"basis", std::string(TimeBasisName(time.basis))}};
+  });
   return document;
 }
 
@@ -217,10 +217,12 @@ namespace {
 struct Pass {
   LayerPass pass;
   const char* name;
+  MeasuredSeconds LayerMeasurement::*measured;
 };
 
-constexpr Pass kPasses[] = {{LayerPass::kForward, "forward"},
-                            {LayerPass::kBackward, "backward"}};
+constexpr Pass kPasses[] = {
+    {LayerPass::kForward, "forward", &LayerMeasurement::forward},
+    {LayerPass::kBackward, "backward", &LayerMeasurement::backward}};
 
 struct PredictedPass {
   LayerPrediction predicted;
@@ -249,14 +251,6 @@ struct PredictedDevice {
 
   bool is_of_cpu() const { return cpu_share < 1; }
 };
-
-double MeasuredSecondsOf(const DeviceProfile& profile, size_t layer,
-                         LayerPass pass) {
-  const LayerMeasurement& measured = profile.layers[layer];
-  const MeasuredSeconds& seconds =
-      pass == LayerPass::kForward ? measured.forward : measured.backward;
-  return profile.cpu_share < 1 ? seconds.cpu : seconds.wall;
-}
 
 // By the profile of `key`, else by any other of its device; 1: none is known.
 double CpuShareOf(const Measurements& measurements, const ProfileKey& key) {
@@ -317,8 +311,9 @@ absl::StatusOr<PredictedDevice> PredictDevice(
       PACELINE_ASSIGN_OR_RETURN(pass.predicted, predictor->Predict(work));
       result.total_seconds += pass.predicted.seconds;
       if (!result.measured) continue;
+      const DeviceProfile& profile = found->second;
       pass.measured_seconds =
-          MeasuredSecondsOf(found->second, i, kPasses[p].pass);
+          SecondsOf(profile.layers[i].*kPasses[p].measured, profile);
       result.total_measured_seconds += pass.measured_seconds;
     }
   }
@@ -336,7 +331,7 @@ absl::StatusOr<std::vector<PredictedDevice>> PredictAll(
                             LiveWorkers(client));
   std::vector<std::string> devices = KnownDevices(live, measurements);
   if (!wanted.empty()) {
-    if (std::find(devices.begin(), devices.end(), wanted) == devices.end()) {
+    if (!absl::c_linear_search(devices, wanted)) {
       return NotFound("no worker '", Printable(wanted),
                       "' is attached or was ever measured; known are: ",
                       devices.empty() ? "none" : absl::StrJoin(devices, ", "));

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -125,11 +126,6 @@ std::string RenderProfiles(const ProfileProgress& progress) {
   return text;
 }
 
-struct Watched {
-  ProfileProgress progress;
-  WaitEnd end = WaitEnd::kDone;
-};
-
 size_t CountDone(const ProfileProgress& progress) {
   return progress.profiles.size() + progress.links.size() +
          progress.failed.size();
@@ -161,51 +157,43 @@ absl::StatusOr<v1::StartProfileResponse> Start(ControlClient& client,
 }
 
 // Orders the measurement and shows what is still waited for until its end.
-absl::StatusOr<Watched> RunProfile(const CommandContext& context,
-                                   const JobSpec& spec,
-                                   const ProfileOptions& options) {
+//   progress  as last seen
+// Errors: those of WaitUntil() and ControlClient
+absl::Status RunProfile(const CommandContext& context, const JobSpec& spec,
+                        const ProfileOptions& options,
+                        ProfileProgress& progress) {
   PACELINE_ASSIGN_OR_RETURN(const v1::StartProfileResponse started,
                             Start(context.client, spec, options));
   context.console.Note(Printable(absl::StrCat(
       "measuring ", spec.model.name, " in micro-batches of ",
       spec.train.micro_batch, " on ", absl::StrJoin(started.workers(), ", "))));
-  Watched watched;
   size_t last_waiting = 0;
   const auto ask = [&]() -> absl::Status {
-    absl::StatusOr<ProfileProgress> progress =
+    absl::StatusOr<ProfileProgress> now =
         context.client.GetProfile(started.id());
-    if (absl::IsNotFound(progress.status())) {
+    if (absl::IsNotFound(now.status())) {
       return Aborted(
           "the coordinator has restarted and forgotten this profile; what was "
           "finished is kept: start it again");
     }
-    if (progress.ok()) watched.progress = *std::move(progress);
-    return progress.status();
+    if (now.ok()) progress = *std::move(now);
+    return now.status();
   };
   // A redrawn line on a terminal, else one whenever something was finished.
   const auto take = [&] {
-    const size_t waiting = watched.progress.waiting.size();
+    const size_t waiting = progress.waiting.size();
     if (waiting > 0 && context.console.live()) {
-      context.console.Redraw(WaitingText(watched.progress));
+      context.console.Redraw(WaitingText(progress));
     } else if (waiting > 0 && waiting != last_waiting) {
-      context.console.Note(WaitingText(watched.progress));
+      context.console.Note(WaitingText(progress));
     }
     last_waiting = waiting;
     return waiting == 0;
   };
-  const auto end = WaitUntil(
+  const absl::Status end = WaitUntil(
       context, {.period = kPollPeriod, .timeout = options.timeout}, ask, take);
   context.console.EndLive();
-  PACELINE_RETURN_IF_ERROR(end.status());
-  watched.end = *end;
-  return watched;
-}
-
-bool GivesBatch(const std::vector<std::string>& sets) {
-  for (const std::string& set : sets) {
-    if (absl::StartsWith(set, "train.batch=")) return true;
-  }
-  return false;
+  return end;
 }
 
 }  // namespace
@@ -227,7 +215,9 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
                                        const std::vector<std::string>& sets) {
   const TrainSpec defaults;
   spec.train.micro_batch = batch;
-  if (!GivesBatch(sets)) {
+  if (absl::c_none_of(sets, [](const std::string& set) {
+        return absl::StartsWith(set, "train.batch=");
+      })) {
     spec.train.batch = batch * (defaults.batch / defaults.micro_batch);
   }
   if (spec.data.name.empty()) {
@@ -245,37 +235,31 @@ absl::StatusOr<JobSpec> WithMicroBatch(JobSpec spec, int64_t batch,
 absl::StatusOr<ProfileProgress> TakeProfile(const CommandContext& context,
                                             const JobSpec& spec,
                                             const ProfileOptions& options) {
-  PACELINE_ASSIGN_OR_RETURN(Watched watched,
-                            RunProfile(context, spec, options));
-  if (watched.end == WaitEnd::kTimedOut) {
-    return DeadlineExceeded("timed out while measuring");
+  ProfileProgress progress;
+  const absl::Status end = RunProfile(context, spec, options, progress);
+  if (StoppedWaiting(end)) {
+    return absl::Status(end.code(),
+                        absl::StrCat(end.message(), " while measuring"));
   }
-  if (watched.end == WaitEnd::kInterrupted) {
-    return Cancelled("interrupted while measuring");
-  }
-  if (!watched.progress.failed.empty()) {
-    return FailedPrecondition("not measured: ",
-                              absl::StrJoin(watched.progress.failed, "; "));
-  }
-  return std::move(watched.progress);
+  PACELINE_RETURN_IF_ERROR(end);
+  if (progress.failed.empty()) return progress;
+  return FailedPrecondition("not measured: ",
+                            absl::StrJoin(progress.failed, "; "));
 }
 
 Outcome ProfileCommand(const CommandContext& context, const JobSpec& spec,
                        const ProfileOptions& options) {
   Console& console = context.console;
-  const auto watched = RunProfile(context, spec, options);
-  if (!watched.ok()) return ReportSubmitError(console, watched.status());
-  const ProfileProgress& progress = watched->progress;
+  ProfileProgress progress;
+  const absl::Status end = RunProfile(context, spec, options, progress);
+  if (!end.ok() && !StoppedWaiting(end)) return ReportSubmitError(console, end);
   console.Print(RenderProfiles(progress), ToDocument(progress));
-  for (const std::string& failed : progress.failed) {
-    console.Note("paceline: not measured: ", Printable(failed));
-  }
-  if (watched->end != WaitEnd::kDone) {
-    const bool late = watched->end == WaitEnd::kTimedOut;
+  console.NoteEach("paceline: not measured: ", progress.failed);
+  if (!end.ok()) {
     console.Note(
-        late ? "timed out" : "interrupted",
+        end.message(),
         "; the workers go on, and the coordinator keeps what they find");
-    return late ? kExitTimedOut : kExitInterrupted;
+    return ExitCodeFor(end);
   }
   if (!progress.failed.empty()) return kExitFailed;
   console.Note("next: ", context.program, " plan --model ",
@@ -284,6 +268,10 @@ Outcome ProfileCommand(const CommandContext& context, const JobSpec& spec,
 }
 
 namespace {
+
+absl::Status NothingSubmitted() {
+  return Cancelled("interrupted; nothing was submitted");
+}
 
 // Notes why nobody has looked into the files of `spec`; its weights are looked
 // into here, if this machine has them.
@@ -302,9 +290,7 @@ absl::Status LookHere(const CommandContext& context, const JobSpec& spec,
                              ", on this machine; nothing was submitted");
     }
     looked = read.ok();
-    for (const std::string& note : origin.notes) {
-      context.console.Note("note: ", Printable(note));
-    }
+    context.console.NoteEach("note: ", origin.notes);
   }
   std::vector<std::string> keys;
   for (const auto& [key, path] : FilesOf(spec)) {
@@ -346,16 +332,12 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
     progress = context.client.GetProfile(asked->id());
     return progress.status();
   };
-  const auto end = WaitUntil(
+  const absl::Status end = WaitUntil(
       context, {.period = kLookPeriod, .timeout = kLongest, .patience = {}},
       ask, [&] { return progress->waiting.empty(); });
-  if (!end.ok()) return absl::OkStatus();
-  if (*end == WaitEnd::kInterrupted) {
-    return Cancelled("interrupted; nothing was submitted");
-  }
-  for (const std::string& note : progress->notes) {
-    context.console.Note("note: ", Printable(note));
-  }
+  if (absl::IsCancelled(end)) return NothingSubmitted();
+  if (!end.ok() && !absl::IsDeadlineExceeded(end)) return absl::OkStatus();
+  context.console.NoteEach("note: ", progress->notes);
   for (const auto& [key, path] : paths) {
     std::vector<std::string> lacking;
     std::string why;
@@ -380,7 +362,7 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
         "note: ", text,
         "; the job fails when one of them must read it: put it there too");
   }
-  if (*end != WaitEnd::kTimedOut) return absl::OkStatus();
+  if (end.ok()) return absl::OkStatus();
   return LookHere(context, spec, load,
                   absl::StrCat("no worker was done with them in ",
                                absl::FormatDuration(kLongest)));
@@ -409,19 +391,15 @@ absl::Status FillInScript(const CommandContext& context,
     return false;
   };
   // A coordinator that restarts forgets what it was asked for.
-  PACELINE_ASSIGN_OR_RETURN(const WaitEnd end,
-                            WaitUntil(context,
-                                      {.period = kLookPeriod,
-                                       .timeout = timeout,
-                                       .patience = absl::ZeroDuration()},
-                                      ask, take));
-  if (end == WaitEnd::kTimedOut) {
+  const absl::Status end = WaitUntil(
+      context, {.period = kLookPeriod, .timeout = timeout, .patience = {}}, ask,
+      take);
+  if (absl::IsDeadlineExceeded(end)) {
     return DeadlineExceeded("gave up after ", absl::FormatDuration(*timeout),
                             " (--timeout), ", said, "; nothing was submitted");
   }
-  if (end == WaitEnd::kInterrupted) {
-    return Cancelled("interrupted; nothing was submitted");
-  }
+  if (absl::IsCancelled(end)) return NothingSubmitted();
+  PACELINE_RETURN_IF_ERROR(end);
   if (!progress->script.has_value()) {
     return InvalidArgument(Printable(
         absl::StrCat("model.file: ", absl::StrJoin(progress->failed, "; "))));

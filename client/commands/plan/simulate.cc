@@ -106,35 +106,32 @@ void AddDevices(const MachineFlags& flags, int devices, PlanProblem* problem) {
   constexpr double kGigabit = 1.25e8;  // bytes/s
   std::vector<double> ports;
   for (int d = 0; d < devices; ++d) {
-    Device device;
-    device.name = absl::StrCat("d", d);
-    device.speed = ValueOf(flags.speeds, d, 1);
-    device.machine = d;
-    device.frame_seconds = flags.frame_seconds;
-    problem->devices.push_back(std::move(device));
+    problem->devices.push_back({.name = absl::StrCat("d", d),
+                                .speed = ValueOf(flags.speeds, d, 1),
+                                .layer_seconds = {},
+                                .machine = d,
+                                .frame_seconds = flags.frame_seconds});
     ports.push_back(ValueOf(flags.bandwidths, d, kGigabit));
   }
   for (int from = 0; from < devices; ++from) {
-    std::vector<LinkCost> row;
+    std::vector<LinkCost>& row = problem->links.emplace_back();
     for (int to = 0; to < devices; ++to) {
       row.push_back({std::min(ports[from], ports[to]), flags.latency_seconds});
     }
-    problem->links.push_back(std::move(row));
   }
 }
 
 void AddEqualLayers(const MachineFlags& flags, int layers,
                     PlanProblem* problem) {
   for (int i = 0; i < layers; ++i) {
-    LayerCost layer;
-    layer.name = absl::StrCat("layer ", i);
-    layer.forward_seconds = flags.forward_seconds;
-    layer.backward_seconds = flags.backward_seconds.value_or(
-        kBackwardByForward * flags.forward_seconds);
-    layer.output_bytes = flags.output_bytes;
-    layer.parameter_bytes = flags.parameter_bytes;
-    layer.kept_bytes = flags.kept_bytes;
-    problem->layers.push_back(std::move(layer));
+    problem->layers.push_back(
+        {.name = absl::StrCat("layer ", i),
+         .forward_seconds = flags.forward_seconds,
+         .backward_seconds = flags.backward_seconds.value_or(
+             kBackwardByForward * flags.forward_seconds),
+         .output_bytes = flags.output_bytes,
+         .parameter_bytes = flags.parameter_bytes,
+         .kept_bytes = flags.kept_bytes});
   }
 }
 
