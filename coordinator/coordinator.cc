@@ -11,12 +11,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "coordinator/jobs/job_text.h"
 #include "coordinator/jobs/list_page.h"
 #include "core/base/errors.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
-#include "core/os/thread.h"
 
 namespace paceline {
 namespace {

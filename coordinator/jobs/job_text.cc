@@ -14,9 +14,7 @@
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
-#include "core/job/job_check.h"
 #include "core/job/job_keys.h"
-#include "core/job/job_model.h"
 #include "core/optim/step_gate.h"
 #include "core/schedule/schedule.h"
 

@@ -17,7 +17,6 @@
 #include "core/data/batch.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
-#include "core/model/description.h"
 #include "core/plan/inputs.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/checksum.h"

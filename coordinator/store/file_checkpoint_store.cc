@@ -19,7 +19,6 @@
 #include "core/base/errors.h"
 #include "core/job/job_model.h"
 #include "core/os/files.h"
-#include "core/os/thread.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/json_convert.h"
 #include "core/transfer/checksum.h"

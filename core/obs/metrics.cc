@@ -5,7 +5,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <string>
 #include <system_error>
 #include <type_traits>
 #include <utility>
