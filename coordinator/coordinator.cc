@@ -658,12 +658,7 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
       }
     }
     Answer answer;
-    ListPage page(0, 0, kMostEvents);
-    for (v1::JobEvent& event : events) {
-      if (!page.Wants()) break;
-      page.Took(event.ByteSizeLong());
-      *answer.add_events() = std::move(event);
-    }
+    ListPage(0, 0, kMostEvents).Add(events, *answer.mutable_events());
     return answer;
   });
 }
@@ -697,12 +692,8 @@ void Coordinator::ListWorkers(const v1::ListWorkersRequest& request,
     answer.set_unix_ms(now.unix_ms);
     if (free_bytes_ >= 0) answer.set_free_bytes(free_bytes_);
     ListPage page(0, request.page_size(), kMostWorkers);
-    for (v1::Worker& worker :
-         brain.ViewWorkers(now.now, WorkerId{after}, page.left() + 1)) {
-      if (!page.Wants()) break;
-      page.Took(worker.ByteSizeLong());
-      *answer.add_workers() = std::move(worker);
-    }
+    page.Add(brain.ViewWorkers(now.now, WorkerId{after}, page.left() + 1),
+             *answer.mutable_workers());
     if (!page.next().empty()) {
       answer.set_next_page_token(absl::StrCat(answer.workers().rbegin()->id()));
     }

@@ -20,21 +20,13 @@ namespace {
 constexpr size_t kRequestsKept = 100;
 constexpr int64_t kMostListed = 2000;  // in one answer
 
-size_t BytesOf(const std::string& text) { return text.size(); }
-size_t BytesOf(const google::protobuf::MessageLite& message) {
-  return message.ByteSizeLong();
-}
-
 void Sort(v1::GetProfileResponse& view) {
-  std::sort(
-      view.mutable_profiles()->pointer_begin(),
-      view.mutable_profiles()->pointer_end(),
-      [](const auto* a, const auto* b) { return a->device() < b->device(); });
-  std::sort(
-      view.mutable_links()->pointer_begin(),
-      view.mutable_links()->pointer_end(), [](const auto* a, const auto* b) {
-        return std::tie(a->from(), a->to()) < std::tie(b->from(), b->to());
-      });
+  absl::c_sort(*view.mutable_profiles(), [](const auto& a, const auto& b) {
+    return a.device() < b.device();
+  });
+  absl::c_sort(*view.mutable_links(), [](const auto& a, const auto& b) {
+    return std::tie(a.from(), a.to()) < std::tie(b.from(), b.to());
+  });
 }
 
 }  // namespace
@@ -399,19 +391,12 @@ absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(
   v1::GetProfileResponse view;
   if (all.has_script()) *view.mutable_script() = all.script();
   ListPage page(skip, 0, kMostListed);
-  const auto add = [&page](const auto& list, auto& into) {
-    for (const auto& each : list) {
-      if (!page.Wants()) continue;
-      *into.Add() = each;
-      page.Took(BytesOf(each));
-    }
-  };
-  add(all.profiles(), *view.mutable_profiles());
-  add(all.links(), *view.mutable_links());
-  add(all.failed(), *view.mutable_failed());
-  add(all.missing(), *view.mutable_missing());
-  add(all.notes(), *view.mutable_notes());
-  add(waiting, *view.mutable_waiting());
+  page.Add(all.profiles(), *view.mutable_profiles());
+  page.Add(all.links(), *view.mutable_links());
+  page.Add(all.failed(), *view.mutable_failed());
+  page.Add(all.missing(), *view.mutable_missing());
+  page.Add(all.notes(), *view.mutable_notes());
+  page.Add(waiting, *view.mutable_waiting());
   view.set_next_page_token(page.next());
   return view;
 }
