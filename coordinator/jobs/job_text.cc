@@ -226,14 +226,18 @@ absl::Status NoSuchJob(JobId id) {
                   "; paceline job list shows all");
 }
 
-absl::Status CheckSpec(const JobSpec& spec) {
-  const std::vector<SpecProblem> problems = CheckJobSpec(spec);
+absl::Status ToStatus(const std::vector<SpecProblem>& problems,
+                      absl::string_view between) {
   if (problems.empty()) return absl::OkStatus();
   return InvalidArgument(absl::StrJoin(
-      problems, "; ", [](std::string* out, const SpecProblem& problem) {
+      problems, between, [](std::string* out, const SpecProblem& problem) {
         absl::StrAppend(out, problem.path, problem.path.empty() ? "" : ": ",
                         problem.why);
       }));
+}
+
+absl::Status CheckSpec(const JobSpec& spec) {
+  return ToStatus(CheckJobSpec(spec), "; ");
 }
 
 absl::StatusOr<ModelDescription> Describe(const JobSpec& spec) {
