@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <limits>
 #include <utility>
@@ -25,7 +24,6 @@ constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 constexpr absl::Duration kBatchPause = absl::Milliseconds(2);
 // Heartbeats per lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
-constexpr std::chrono::seconds kSummaryPatience(10);
 
 // The pause after an error of the store.
 constexpr absl::Duration kUpkeepPause = absl::Seconds(10);
@@ -66,11 +64,7 @@ Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
       planner_("planner") {
   // Dispatches the decisions on the stored state.
   Post([this] {
-    brain_.SetPlaceLater([this](std::weak_ptr<const void> wanted,
-                                MakePlacement make,
-                                std::function<void(PlacementVerdict)> done) {
-      PlaceLater(std::move(wanted), std::move(make), std::move(done));
-    });
+    brain_.SetPlaceLater(std::bind_front(&Coordinator::PlaceLater, this));
   });
 }
 
@@ -313,21 +307,13 @@ void Coordinator::NoticeStandstill(Moment moment) {
   granted_ = due;
 }
 
-bool Coordinator::Answers(absl::Duration patience) {
+std::optional<std::string> Coordinator::Summary(absl::Duration patience) {
   // Shared with the task, which may run after this has given up.
-  const auto answered = std::make_shared<SteadyNotification>();
-  Post([answered] { answered->Notify(); });
-  return answered->WaitFor(patience);
-}
-
-std::optional<std::string> Coordinator::Summary() {
-  // Shared with the task, as above.
   const auto line = std::make_shared<std::promise<std::string>>();
   std::future<std::string> answer = line->get_future();
   Post([this, line] { line->set_value(brain_.Summary()); });
-  if (answer.wait_for(kSummaryPatience) != std::future_status::ready) {
-    return std::nullopt;
-  }
+  const auto state = answer.wait_for(absl::ToChronoMilliseconds(patience));
+  if (state != std::future_status::ready) return std::nullopt;
   return answer.get();
 }
 

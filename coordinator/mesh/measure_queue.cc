@@ -20,6 +20,22 @@ namespace {
 constexpr size_t kRequestsKept = 100;
 constexpr int64_t kMostListed = 2000;  // in one answer
 
+constexpr absl::Duration kLinkLimit = absl::Seconds(60);
+constexpr absl::Duration kLayersLimit = absl::Minutes(30);
+// A user's script is executed once, and may never return.
+constexpr absl::Duration kScriptLimit = absl::Minutes(5);
+constexpr absl::Duration kFilesLimit = absl::Seconds(10);
+// A script's check ends when its client has not asked for the answer for this
+// long.  Other measurements are kept, even if no client waits.
+constexpr absl::Duration kUnaskedLimit = absl::Seconds(30);
+// A measurement waits this long for a worker that is gone: it may be executing
+// itself anew.
+constexpr absl::Duration kReturnPeriod = absl::Seconds(20);
+// The measurement fails when more processes end while they measure.  One
+// executes itself anew for another CPU capability, a person may end the second;
+// the third runs out of memory, or its script crashes.
+constexpr int kMostEndedProcesses = 2;
+
 void Sort(v1::GetProfileResponse& view) {
   absl::c_sort(*view.mutable_profiles(), [](const auto& a, const auto& b) {
     return a.device() < b.device();
@@ -203,20 +219,20 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
 
 absl::Status MeasureQueue::Judge(
     Task& task, const std::map<std::string, MeasureWorker>& workers,
-    Instant now) const {
+    Instant now) {
   for (const std::string& name : {task.worker, task.peer}) {
     if (name.empty()) continue;
     const auto worker = workers.find(name);
     if (worker != workers.end() && worker->second.live) continue;
     if (!task.gone_since.has_value()) task.gone_since = now;
-    if (task.request != 0 && now - *task.gone_since < policy_.return_period) {
+    if (task.request != 0 && now - *task.gone_since < kReturnPeriod) {
       task.waits_for = absl::StrCat("worker ", name, ", which is gone");
       return absl::OkStatus();
     }
     return Unavailable("worker ", name, " is gone");
   }
   task.gone_since.reset();
-  if (task.ended_processes > policy_.most_ended_processes) {
+  if (task.ended_processes > kMostEndedProcesses) {
     return Aborted(
         "the worker's process ended ", Counted(task.ended_processes, "time"),
         " over it: its log, or the kernel's, says why; has it enough "
@@ -224,14 +240,14 @@ absl::Status MeasureQueue::Judge(
   }
   if (IsScript(task)) {
     if (!task.asked_for.has_value()) task.asked_for = now;
-    if (now - *task.asked_for >= policy_.unasked_limit) {
+    if (now - *task.asked_for >= kUnaskedLimit) {
       return Cancelled("nobody waits for it any more");
     }
   }
-  const absl::Duration limit = IsScript(task)           ? policy_.script_limit
-                               : task.order.has_files() ? policy_.files_limit
-                               : task.peer.empty()      ? policy_.layers_limit
-                                                        : policy_.link_limit;
+  const absl::Duration limit = IsScript(task)           ? kScriptLimit
+                               : task.order.has_files() ? kFilesLimit
+                               : task.peer.empty()      ? kLayersLimit
+                                                        : kLinkLimit;
   if (task.running && now - *task.since >= limit) {
     return DeadlineExceeded(
         "not finished after ", absl::FormatDuration(limit),
