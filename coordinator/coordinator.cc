@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <limits>
 #include <utility>
@@ -11,12 +10,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "coordinator/jobs/job_text.h"
 #include "coordinator/jobs/list_page.h"
 #include "core/base/errors.h"
 #include "core/base/version.h"
 #include "core/obs/log.h"
-#include "core/os/thread.h"
 
 namespace paceline {
 namespace {
@@ -27,7 +24,6 @@ constexpr absl::Duration kMetricsPeriod = absl::Milliseconds(500);
 constexpr absl::Duration kBatchPause = absl::Milliseconds(2);
 // Heartbeats per lease: two may be lost and one late.
 constexpr int kHeartbeatsALease = 6;
-constexpr std::chrono::seconds kSummaryPatience(10);
 
 // The pause after an error of the store.
 constexpr absl::Duration kUpkeepPause = absl::Seconds(10);
@@ -68,11 +64,7 @@ Coordinator::Coordinator(const BrainPolicy& policy, StoredState stored,
       planner_("planner") {
   // Dispatches the decisions on the stored state.
   Post([this] {
-    brain_.SetPlaceLater([this](std::weak_ptr<const void> wanted,
-                                MakePlacement make,
-                                std::function<void(PlacementVerdict)> done) {
-      PlaceLater(std::move(wanted), std::move(make), std::move(done));
-    });
+    brain_.SetPlaceLater(std::bind_front(&Coordinator::PlaceLater, this));
   });
 }
 
@@ -315,21 +307,13 @@ void Coordinator::NoticeStandstill(Moment moment) {
   granted_ = due;
 }
 
-bool Coordinator::Answers(absl::Duration patience) {
+std::optional<std::string> Coordinator::Summary(absl::Duration patience) {
   // Shared with the task, which may run after this has given up.
-  const auto answered = std::make_shared<SteadyNotification>();
-  Post([answered] { answered->Notify(); });
-  return answered->WaitFor(patience);
-}
-
-std::optional<std::string> Coordinator::Summary() {
-  // Shared with the task, as above.
   const auto line = std::make_shared<std::promise<std::string>>();
   std::future<std::string> answer = line->get_future();
   Post([this, line] { line->set_value(brain_.Summary()); });
-  if (answer.wait_for(kSummaryPatience) != std::future_status::ready) {
-    return std::nullopt;
-  }
+  const auto state = answer.wait_for(absl::ToChronoMilliseconds(patience));
+  if (state != std::future_status::ready) return std::nullopt;
   return answer.get();
 }
 
@@ -660,12 +644,7 @@ void Coordinator::GetEvents(const v1::GetEventsRequest& request,
       }
     }
     Answer answer;
-    ListPage page(0, 0, kMostEvents);
-    for (v1::JobEvent& event : events) {
-      if (!page.Wants()) break;
-      page.Took(event.ByteSizeLong());
-      *answer.add_events() = std::move(event);
-    }
+    ListPage(0, 0, kMostEvents).Add(events, *answer.mutable_events());
     return answer;
   });
 }
@@ -699,12 +678,8 @@ void Coordinator::ListWorkers(const v1::ListWorkersRequest& request,
     answer.set_unix_ms(now.unix_ms);
     if (free_bytes_ >= 0) answer.set_free_bytes(free_bytes_);
     ListPage page(0, request.page_size(), kMostWorkers);
-    for (v1::Worker& worker :
-         brain.ViewWorkers(now.now, WorkerId{after}, page.left() + 1)) {
-      if (!page.Wants()) break;
-      page.Took(worker.ByteSizeLong());
-      *answer.add_workers() = std::move(worker);
-    }
+    page.Add(brain.ViewWorkers(now.now, WorkerId{after}, page.left() + 1),
+             *answer.mutable_workers());
     if (!page.next().empty()) {
       answer.set_next_page_token(absl::StrCat(answer.workers().rbegin()->id()));
     }

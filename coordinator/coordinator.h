@@ -178,11 +178,13 @@ class Coordinator {
   // Called by a Ticker.
   void Tick();
 
-  // Whether the loop answers within `patience`; blocks up to that.
-  bool Answers(absl::Duration patience);
   // The numbers of workers and jobs, in a line; nothing: the loop does not
-  // answer.  Blocks up to ten seconds.
-  std::optional<std::string> Summary();
+  // answer within `patience`.  Blocks up to that.
+  std::optional<std::string> Summary(
+      absl::Duration patience = absl::Seconds(10));
+  bool Answers(absl::Duration patience) {
+    return Summary(patience).has_value();
+  }
   // Whether the last transaction was stored.
   bool StoreWorks() const { return store_works_; }
   // The free disk space that ListWorkers() reports.

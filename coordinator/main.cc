@@ -252,7 +252,7 @@ absl::Status Run(const CoordinatorOptions& options, const Running& running) {
   FileWeightsStore weights_store(state->jobs());
   const std::string checkpoint_dir = CheckpointFolder(options, *state);
   const auto owned =
-      CheckpointDir::Open(checkpoint_dir, *state, options.adopt_checkpoints);
+      LockCheckpoints(checkpoint_dir, *state, options.adopt_checkpoints);
   PACELINE_RETURN_IF_ERROR(
       AtOption(options.origins, "checkpoint-dir", owned.status()));
   PACELINE_ASSIGN_OR_RETURN(const std::unique_ptr<Authority> authority,

@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "core/base/version.h"
-#include "core/os/daemon_process.h"
 #include "core/os/files.h"
 
 namespace paceline {

@@ -7,9 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/jobs/job_text.h"
 #include "core/base/text.h"
-#include "core/cluster/eviction.h"
 #include "core/job/aggregation.h"
 
 namespace paceline {

@@ -14,9 +14,7 @@
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
-#include "core/job/job_check.h"
 #include "core/job/job_keys.h"
-#include "core/job/job_model.h"
 #include "core/optim/step_gate.h"
 #include "core/schedule/schedule.h"
 
@@ -228,14 +226,18 @@ absl::Status NoSuchJob(JobId id) {
                   "; paceline job list shows all");
 }
 
-absl::Status CheckSpec(const JobSpec& spec) {
-  const std::vector<SpecProblem> problems = CheckJobSpec(spec);
+absl::Status ToStatus(const std::vector<SpecProblem>& problems,
+                      absl::string_view between) {
   if (problems.empty()) return absl::OkStatus();
   return InvalidArgument(absl::StrJoin(
-      problems, "; ", [](std::string* out, const SpecProblem& problem) {
+      problems, between, [](std::string* out, const SpecProblem& problem) {
         absl::StrAppend(out, problem.path, problem.path.empty() ? "" : ": ",
                         problem.why);
       }));
+}
+
+absl::Status CheckSpec(const JobSpec& spec) {
+  return ToStatus(CheckJobSpec(spec), "; ");
 }
 
 absl::StatusOr<ModelDescription> Describe(const JobSpec& spec) {

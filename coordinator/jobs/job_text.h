@@ -2,13 +2,13 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/jobs/records.h"
 #include "core/base/clock.h"
@@ -92,6 +92,9 @@ double MeasuredStepSeconds(const JobRecord& record);
 
 absl::Status NoSuchJob(JobId id);
 
+// OK: there are none.  Errors: InvalidArgument  lists all
+absl::Status ToStatus(const std::vector<SpecProblem>& problems,
+                      absl::string_view between);
 // Errors: InvalidArgument  lists all that CheckJobSpec() found
 absl::Status CheckSpec(const JobSpec& spec);
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
@@ -16,7 +16,7 @@ namespace paceline {
 // An answer ends with the element that brings it to this size.
 inline constexpr int64_t kAnswerBytes = 1 << 20;
 
-// Thread-compatible.  The caller asks Wants() for every element, in order.
+// Thread-compatible.
 class ListPage {
  public:
   // skip: the elements of earlier answers.  page_size: the client's; 0: `most`,
@@ -36,20 +36,26 @@ class ListPage {
     return InvalidArgument("page_token: '", token, "' is none of this list's");
   }
 
-  // Whether the next element belongs to this answer.
-  bool Wants() {
-    if (skip_ > 0) {
-      --skip_;
-      return false;
+  // Moves the elements that belong to this answer from the list, or from its
+  // next part, to a field of the answer.  Looks at no other.
+  template <typename List, typename Field>
+  void Add(List&& list, Field& answer) {
+    for (auto next = list.begin(); next != list.end(); ++next) {
+      if (skip_ > 0) {
+        --skip_;
+        continue;
+      }
+      is_full_ = left_ == 0 || bytes_ >= kAnswerBytes;
+      if (is_full_) return;
+      *answer.Add() = std::move(*next);
+      --left_;
+      ++place_;
+      if constexpr (requires { answer[0].ByteSizeLong(); }) {
+        bytes_ += static_cast<int64_t>(answer.rbegin()->ByteSizeLong());
+      } else {
+        bytes_ += static_cast<int64_t>(answer.rbegin()->size());
+      }
     }
-    is_full_ = left_ == 0 || bytes_ >= kAnswerBytes;
-    return !is_full_;
-  }
-  // The element was added, with that many bytes.
-  void Took(size_t bytes) {
-    --left_;
-    ++place_;
-    bytes_ += static_cast<int64_t>(bytes);
   }
   int64_t left() const { return left_; }
   // The token for the next answer; empty: the list is complete.

@@ -11,7 +11,6 @@
 #include "core/base/errors.h"
 #include "core/data/batch.h"
 #include "core/data/data_sets.h"
-#include "core/job/aggregation.h"
 #include "core/optim/step_gate.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/schedule/schedule.h"

@@ -20,21 +20,29 @@ namespace {
 constexpr size_t kRequestsKept = 100;
 constexpr int64_t kMostListed = 2000;  // in one answer
 
-size_t BytesOf(const std::string& text) { return text.size(); }
-size_t BytesOf(const google::protobuf::MessageLite& message) {
-  return message.ByteSizeLong();
-}
+constexpr absl::Duration kLinkLimit = absl::Seconds(60);
+constexpr absl::Duration kLayersLimit = absl::Minutes(30);
+// A user's script is executed once, and may never return.
+constexpr absl::Duration kScriptLimit = absl::Minutes(5);
+constexpr absl::Duration kFilesLimit = absl::Seconds(10);
+// A script's check ends when its client has not asked for the answer for this
+// long.  Other measurements are kept, even if no client waits.
+constexpr absl::Duration kUnaskedLimit = absl::Seconds(30);
+// A measurement waits this long for a worker that is gone: it may be executing
+// itself anew.
+constexpr absl::Duration kReturnPeriod = absl::Seconds(20);
+// The measurement fails when more processes end while they measure.  One
+// executes itself anew for another CPU capability, a person may end the second;
+// the third runs out of memory, or its script crashes.
+constexpr int kMostEndedProcesses = 2;
 
 void Sort(v1::GetProfileResponse& view) {
-  std::sort(
-      view.mutable_profiles()->pointer_begin(),
-      view.mutable_profiles()->pointer_end(),
-      [](const auto* a, const auto* b) { return a->device() < b->device(); });
-  std::sort(
-      view.mutable_links()->pointer_begin(),
-      view.mutable_links()->pointer_end(), [](const auto* a, const auto* b) {
-        return std::tie(a->from(), a->to()) < std::tie(b->from(), b->to());
-      });
+  absl::c_sort(*view.mutable_profiles(), [](const auto& a, const auto& b) {
+    return a.device() < b.device();
+  });
+  absl::c_sort(*view.mutable_links(), [](const auto& a, const auto& b) {
+    return std::tie(a.from(), a.to()) < std::tie(b.from(), b.to());
+  });
 }
 
 }  // namespace
@@ -211,20 +219,20 @@ std::optional<v1::Measurement> MeasureQueue::OnMeasurement(
 
 absl::Status MeasureQueue::Judge(
     Task& task, const std::map<std::string, MeasureWorker>& workers,
-    Instant now) const {
+    Instant now) {
   for (const std::string& name : {task.worker, task.peer}) {
     if (name.empty()) continue;
     const auto worker = workers.find(name);
     if (worker != workers.end() && worker->second.live) continue;
     if (!task.gone_since.has_value()) task.gone_since = now;
-    if (task.request != 0 && now - *task.gone_since < policy_.return_period) {
+    if (task.request != 0 && now - *task.gone_since < kReturnPeriod) {
       task.waits_for = absl::StrCat("worker ", name, ", which is gone");
       return absl::OkStatus();
     }
     return Unavailable("worker ", name, " is gone");
   }
   task.gone_since.reset();
-  if (task.ended_processes > policy_.most_ended_processes) {
+  if (task.ended_processes > kMostEndedProcesses) {
     return Aborted(
         "the worker's process ended ", Counted(task.ended_processes, "time"),
         " over it: its log, or the kernel's, says why; has it enough "
@@ -232,14 +240,14 @@ absl::Status MeasureQueue::Judge(
   }
   if (IsScript(task)) {
     if (!task.asked_for.has_value()) task.asked_for = now;
-    if (now - *task.asked_for >= policy_.unasked_limit) {
+    if (now - *task.asked_for >= kUnaskedLimit) {
       return Cancelled("nobody waits for it any more");
     }
   }
-  const absl::Duration limit = IsScript(task)           ? policy_.script_limit
-                               : task.order.has_files() ? policy_.files_limit
-                               : task.peer.empty()      ? policy_.layers_limit
-                                                        : policy_.link_limit;
+  const absl::Duration limit = IsScript(task)           ? kScriptLimit
+                               : task.order.has_files() ? kFilesLimit
+                               : task.peer.empty()      ? kLayersLimit
+                                                        : kLinkLimit;
   if (task.running && now - *task.since >= limit) {
     return DeadlineExceeded(
         "not finished after ", absl::FormatDuration(limit),
@@ -399,19 +407,12 @@ absl::StatusOr<v1::GetProfileResponse> MeasureQueue::View(
   v1::GetProfileResponse view;
   if (all.has_script()) *view.mutable_script() = all.script();
   ListPage page(skip, 0, kMostListed);
-  const auto add = [&page](const auto& list, auto& into) {
-    for (const auto& each : list) {
-      if (!page.Wants()) continue;
-      *into.Add() = each;
-      page.Took(BytesOf(each));
-    }
-  };
-  add(all.profiles(), *view.mutable_profiles());
-  add(all.links(), *view.mutable_links());
-  add(all.failed(), *view.mutable_failed());
-  add(all.missing(), *view.mutable_missing());
-  add(all.notes(), *view.mutable_notes());
-  add(waiting, *view.mutable_waiting());
+  page.Add(all.profiles(), *view.mutable_profiles());
+  page.Add(all.links(), *view.mutable_links());
+  page.Add(all.failed(), *view.mutable_failed());
+  page.Add(all.missing(), *view.mutable_missing());
+  page.Add(all.notes(), *view.mutable_notes());
+  page.Add(waiting, *view.mutable_waiting());
   view.set_next_page_token(page.next());
   return view;
 }

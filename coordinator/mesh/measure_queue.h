@@ -37,29 +37,9 @@ struct MeasureWorker {
 // came last: a thousand workers have half a million links.
 inline constexpr size_t kMostLinks = 32;
 
-struct MeasurePolicy {
-  absl::Duration link_limit = absl::Seconds(60);
-  absl::Duration layers_limit = absl::Minutes(30);
-  // A user's script is executed once, and may never return.
-  absl::Duration script_limit = absl::Minutes(5);
-  absl::Duration files_limit = absl::Seconds(10);
-  // A script's check ends when its client has not asked for the answer for this
-  // long.  Other measurements are kept, even if no client waits.
-  absl::Duration unasked_limit = absl::Seconds(30);
-  // A measurement waits this long for a worker that is gone: it may be
-  // executing itself anew.
-  absl::Duration return_period = absl::Seconds(20);
-  // The measurement fails when more processes end while they measure.  One
-  // executes itself anew for another CPU capability, a person may end the
-  // second; the third runs out of memory, or its script crashes.
-  int most_ended_processes = 2;
-};
-
 // Thread-compatible; lives on the coordinator's loop.  Pure.
 class MeasureQueue {
  public:
-  explicit MeasureQueue(const MeasurePolicy& policy = {}) : policy_(policy) {}
-
   // A new process of this name has attached: queues its links, up to
   // kMostLinks, each from both ends.  `others`: the live workers, the newest at
   // the end.
@@ -126,9 +106,9 @@ class MeasureQueue {
   const Task* RunningOn(const std::string& worker) const;
   void Remove(const Task& task);
   // Why the task must end; OK while it may go on.
-  absl::Status Judge(Task& task,
-                     const std::map<std::string, MeasureWorker>& workers,
-                     Instant now) const;
+  static absl::Status Judge(Task& task,
+                            const std::map<std::string, MeasureWorker>& workers,
+                            Instant now);
   void End(const Task& task, const absl::Status& error);
   // Starts the mesh's own measurements.
   void BeginOwn(absl::FunctionRef<bool(const std::string& worker)> is_free,
@@ -136,7 +116,6 @@ class MeasureQueue {
   static std::string TextOf(const Task& task);
   static void KeepAsked(const Task& task, v1::Measurement& measurement);
 
-  const MeasurePolicy policy_;
   int64_t next_id_ = 1;
   std::deque<Task> tasks_;               // people's, oldest first
   std::map<std::string, OwnLinks> own_;  // by worker

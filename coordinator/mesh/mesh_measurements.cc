@@ -1,6 +1,7 @@
 #include "coordinator/mesh/mesh_measurements.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
@@ -205,17 +206,14 @@ absl::StatusOr<v1::ListMeasurementsResponse> PageOfMeasurements(
                             ListPage::Parse(request.page_token()));
   v1::ListMeasurementsResponse view;
   ListPage page(skip, request.page_size(), kMostMeasurements);
-  for (const auto& [key, profile] : mesh.measured.profiles) {
-    if (!request.model().empty() && key.model != request.model()) continue;
-    if (!page.Wants()) continue;
-    *view.add_profiles() = ToProto(profile);
-    page.Took(view.profiles().rbegin()->ByteSizeLong());
-  }
-  for (const auto& [ends, link] : mesh.measured.links) {
-    if (!page.Wants()) continue;
-    *view.add_links() = ToProto(link);
-    page.Took(view.links().rbegin()->ByteSizeLong());
-  }
+  const auto is_asked_for = [&request](const auto& each) {
+    return request.model().empty() || each.first.model == request.model();
+  };
+  const auto to_proto = std::views::transform(
+      [](const auto& each) { return ToProto(each.second); });
+  page.Add(mesh.measured.profiles | std::views::filter(is_asked_for) | to_proto,
+           *view.mutable_profiles());
+  page.Add(mesh.measured.links | to_proto, *view.mutable_links());
   view.set_next_page_token(page.next());
   return view;
 }

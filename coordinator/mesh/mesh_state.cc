@@ -10,8 +10,6 @@
 #include "core/base/text.h"
 #include "core/job/aggregation.h"
 #include "core/job/job_model.h"
-#include "core/rpc/convert/job_convert.h"
-#include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/weights/safetensors_layout.h"
 

@@ -16,14 +16,6 @@ namespace {
 
 constexpr absl::Duration kUsualLife = absl::Hours(1);
 
-bool MayJoin(const std::string& role) {
-  return role == "worker" || role == "client";
-}
-
-bool HasUsed(const v1::JoinToken& token, const std::string& holder) {
-  return absl::c_linear_search(token.used_by(), holder);
-}
-
 absl::Status Refuse(absl::string_view why) {
   return PermissionDenied("the token is refused: ", why,
                           "; get another one with 'paceline token create'");
@@ -83,23 +75,23 @@ void Tokens::FreeName(const std::string& name) {
   mesh_.actions.writes.durable = true;
 }
 
-void Tokens::DropExpired(Moment moment) {
-  for (auto at = tokens_.begin(); at != tokens_.end();) {
-    const auto token = at++;
-    if (token->second.expires_unix_ms() <= moment.unix_ms) {
-      Drop(std::string(token->first));
-    }
+void Tokens::DropIf(
+    absl::FunctionRef<bool(const v1::JoinToken& token)> is_over) {
+  for (const auto& [id, token] : std::map(tokens_)) {
+    if (is_over(token)) Drop(id);
   }
 }
 
 absl::StatusOr<v1::JoinToken> Tokens::OnCreate(
     const v1::CreateTokenRequest& request, const std::string& id,
     const std::string& secret_sha256, Moment moment) {
-  DropExpired(moment);
+  DropIf([moment](const v1::JoinToken& token) {
+    return token.expires_unix_ms() <= moment.unix_ms;
+  });
   const absl::Duration life = request.ttl_seconds() == 0
                                   ? kUsualLife
                                   : absl::Seconds(request.ttl_seconds());
-  if (!MayJoin(request.role())) {
+  if (request.role() != "worker" && request.role() != "client") {
     return InvalidArgument("no token makes a '", request.role(),
                            "': the roles are worker and client");
   }
@@ -167,7 +159,7 @@ absl::Status Tokens::OnUse(const TokenUse& use, Moment moment) {
   if (!only.empty() && only != name) {
     return Refuse(absl::StrCat("it is for ", only, ", not ", name));
   }
-  const bool again = HasUsed(token, use.holder);
+  const bool again = absl::c_linear_search(token.used_by(), use.holder);
   if (!again && token.uses_left() == 0) return Refuse("it is used up");
   if (use.role == "worker") {
     // Only once: a machine that has lost the name since does not regain it by
@@ -195,13 +187,12 @@ absl::StatusOr<v1::JoinToken> Tokens::OnRevoke(const std::string& id) {
 
 void Tokens::OnRevokeHolder(const std::string& role, const std::string& name) {
   const std::string end = absl::StrCat("/", name);
-  for (auto at = tokens_.begin(); at != tokens_.end();) {
-    const v1::JoinToken token = (at++)->second;
-    const bool used = absl::c_any_of(
-        token.used_by(),
-        [&end](const auto& holder) { return absl::EndsWith(holder, end); });
-    if (used && token.role() == role) Drop(token.id());
-  }
+  DropIf([&](const v1::JoinToken& token) {
+    return token.role() == role &&
+           absl::c_any_of(token.used_by(), [&end](const auto& holder) {
+             return absl::EndsWith(holder, end);
+           });
+  });
   if (role == "worker") FreeName(name);
 }
 
@@ -221,11 +212,7 @@ absl::StatusOr<v1::ListTokensResponse> Tokens::View(
   });
   v1::ListTokensResponse response;
   ListPage page(skip, request.page_size(), kMostTokens);
-  for (const v1::JoinToken& token : there) {
-    if (!page.Wants()) continue;
-    *response.add_tokens() = token;
-    page.Took(token.ByteSizeLong());
-  }
+  page.Add(there, *response.mutable_tokens());
   response.set_next_page_token(page.next());
   return response;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/mesh/mesh_state.h"
@@ -71,7 +72,7 @@ class Tokens {
       const v1::ListTokensRequest& request, Moment moment) const;
 
  private:
-  void DropExpired(Moment moment);
+  void DropIf(absl::FunctionRef<bool(const v1::JoinToken& token)> is_over);
   void Put(const v1::JoinToken& token);
   void Drop(const std::string& id);
   void Bind(const std::string& name, const std::string& key);

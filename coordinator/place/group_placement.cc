@@ -12,7 +12,6 @@
 #include "coordinator/jobs/job_text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
-#include "core/cluster/registration.h"
 #include "core/plan/memory.h"
 #include "core/simulate/estimate.h"
 

@@ -17,7 +17,6 @@
 #include "core/data/batch.h"
 #include "core/data/data_sets.h"
 #include "core/job/aggregation.h"
-#include "core/model/description.h"
 #include "core/plan/inputs.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/checksum.h"
@@ -108,21 +107,13 @@ std::vector<const Member*> Placed(const Plan& plan,
   return placed;
 }
 
-// The candidates that take new work.
-std::vector<Candidate> Willing(std::vector<Candidate> candidates) {
-  std::erase_if(candidates, [](const Candidate& each) {
-    return each.drained || each.unfit;
-  });
-  return candidates;
-}
-
-// Says why no candidate takes new work.
+// What a job waits for while no candidate takes new work.
 std::string NoneWilling(const std::vector<Candidate>& all) {
-  if (all.empty()) return "waits for a worker: none is attached";
+  if (all.empty()) return "a worker: none is attached";
   const bool drained =
       absl::c_all_of(all, [](const Candidate& each) { return each.drained; });
-  if (!drained) return "waits for a worker";
-  return absl::StrCat("waits for a worker: all ", all.size(),
+  if (!drained) return "a worker";
+  return absl::StrCat("a worker: all ", all.size(),
                       " attached are drained; paceline node undrain NAME takes "
                       "one back");
 }
@@ -213,14 +204,14 @@ absl::StatusOr<Plan> PlanWithData(const JobSpec& spec,
     if (candidate.no_data) no_data.insert(candidate.member->id);
   }
   if (no_data.size() == capable.size()) {
-    return NotFound("waits for a worker that has the data");
+    return NotFound("a worker that has the data");
   }
   absl::StatusOr<Plan> plan = MakePlan(spec, model, idle, measurements);
   if (!plan.ok() || !no_data.contains(plan->stages.front().worker)) return plan;
   if (!spec.pipeline.workers.empty()) {
     return NotFound(
-        "waits for the data: pipeline.workers names a worker for the first "
-        "stage that does not have it");
+        "the data: pipeline.workers names a worker for the first stage that "
+        "does not have it");
   }
   const WorkerId first = plan->stages.front().worker;
   const auto holds = [&plan](const PlannerWorker& worker) {
@@ -274,7 +265,7 @@ absl::StatusOr<Plan> PlanOverLinks(const JobSpec& spec,
         RefusedWays(spec, model, *plan, capable, measurements);
     if (refused.empty()) return plan;
     if (waits_for.ok()) {
-      waits_for = NotFound("waits for a link: ", RefusedText(refused.front()));
+      waits_for = NotFound("a link: ", RefusedText(refused.front()));
     }
     std::erase_if(idle, [name = MostRefused(refused)](const auto& worker) {
       return worker.name == name;
@@ -458,29 +449,28 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const std::vector<Candidate>& all,
                                  const Measurements& measurements) {
   PlacementVerdict verdict;
-  const std::vector<Candidate> candidates = Willing(all);
-  if (candidates.empty()) {
-    verdict.why = NoneWilling(all);
+  const auto waits_for = [&verdict](const auto&... what) {
+    verdict.why = absl::StrCat("waits for ", what...);
     return verdict;
-  }
+  };
+  std::vector<Candidate> candidates = all;
+  std::erase_if(candidates, [](const Candidate& each) {
+    return each.drained || each.unfit;
+  });
+  if (candidates.empty()) return waits_for(NoneWilling(all));
   if (IsDataParallel(spec)) {
     return DecideGroupPlacement(spec, model, all, measurements);
   }
-  if (const std::string absent =
-          AbsentText("pipeline.workers", spec.pipeline.workers, all);
-      !absent.empty()) {
-    verdict.why = absl::StrCat("waits for workers: ", absent);
-    return verdict;
-  }
+  const std::string absent =
+      AbsentText("pipeline.workers", spec.pipeline.workers, all);
+  if (!absent.empty()) return waits_for("workers: ", absent);
   std::vector<Candidate> capable = Named(spec, candidates);
   std::erase_if(capable, [&spec](const Candidate& candidate) {
     return !HasCapability(spec.cpu_capability, *candidate.member);
   });
   if (capable.empty()) {
-    verdict.why =
-        absl::StrCat("waits for a worker with ", spec.cpu_capability,
-                     ": none of the ", candidates.size(), " attached has it");
-    return verdict;
+    return waits_for("a worker with ", spec.cpu_capability, ": none of the ",
+                     candidates.size(), " attached has it");
   }
   const absl::Status all_unfit = AllUnfit(spec, capable);
   std::erase_if(capable, [&spec](const Candidate& candidate) {
@@ -490,9 +480,7 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                            ? all_unfit
                            : CheckPossible(spec, model, capable, measurements);
   if (!verdict.impossible.ok()) {
-    verdict.why =
-        absl::StrCat("waits for other workers: ", verdict.impossible.message());
-    return verdict;
+    return waits_for("other workers: ", verdict.impossible.message());
   }
   std::vector<PlannerWorker> idle;
   std::set<JobId> ahead;
@@ -507,25 +495,17 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   verdict.waits_for.assign(ahead.begin(), ahead.end());
   const size_t wanted = std::min(WorkersWanted(spec), capable.size());
   if (idle.size() < wanted) {
-    verdict.why =
-        absl::StrCat("waits for ", Ahead(ahead, measuring), ": ", idle.size(),
-                     " of the ", Counted(wanted, "worker"), " it needs ",
+    return waits_for(Ahead(ahead, measuring), ": ", idle.size(), " of the ",
+                     Counted(wanted, "worker"), " it needs ",
                      idle.size() == 1 ? "is" : "are", " free");
-    return verdict;
   }
   const absl::StatusOr<Plan> plan =
       PlanOverLinks(spec, model, capable, std::move(idle), measurements);
-  if (absl::IsNotFound(plan.status())) {
-    verdict.why = std::string(plan.status().message());
-    return verdict;
-  }
-  if (!plan.ok()) {
-    // The whole mesh could run it: the plan lacks busy workers, or workers with
-    // the data.
-    verdict.why = absl::StrCat("waits for ", Ahead(ahead, measuring), ": ",
-                               plan.status().message());
-    return verdict;
-  }
+  const absl::string_view lacks = plan.status().message();
+  if (absl::IsNotFound(plan.status())) return waits_for(lacks);
+  // The whole mesh could run it: the plan lacks busy workers, or workers with
+  // the data.
+  if (!plan.ok()) return waits_for(Ahead(ahead, measuring), ": ", lacks);
   verdict.cpu_capability = SettleCapability(spec, *plan, candidates);
   verdict.plan = *plan;
   return verdict;
@@ -537,12 +517,7 @@ absl::Status CheckFaultsOf(const JobSpec& spec,
   for (const Candidate& candidate : candidates) {
     names.push_back(candidate.member->registration.name());
   }
-  const std::vector<SpecProblem> problems = CheckFaultWorkers(spec, names);
-  if (problems.empty()) return absl::OkStatus();
-  return InvalidArgument(absl::StrJoin(
-      problems, "\n", [](std::string* out, const SpecProblem& problem) {
-        absl::StrAppend(out, problem.path, ": ", problem.why);
-      }));
+  return ToStatus(CheckFaultWorkers(spec, names), "\n");
 }
 
 std::vector<std::string> ThreadWarnings(
@@ -759,14 +734,12 @@ std::string DealingNote(const JobSpec& spec, const Plan& plan,
       " or another multiple of ", all, " has all of them work");
 }
 
-PlacementVerdict DecideStart(const JobSpec& spec,
-                             const std::vector<Candidate>& candidates,
-                             const Measurements& measurements) {
+PlacementVerdict PlacementInputs::Start(const JobSpec& spec) const {
   PlacementVerdict verdict;
   const absl::StatusOr<ModelDescription> model = Describe(spec);
   verdict.undescribed = model.status();
   if (!model.ok()) return verdict;
-  verdict = DecidePlacement(spec, *model, candidates, measurements);
+  verdict = Place(spec, *model);
   if (!verdict.plan.has_value() || !IsDataParallel(spec)) return verdict;
   const absl::Status rule =
       CheckMembersOfRule(spec, std::ssize(verdict.plan->stages));

@@ -116,11 +116,6 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
                                  const ModelDescription& model,
                                  const std::vector<Candidate>& candidates,
                                  const Measurements& measurements = {});
-// The same for an attempt that begins now.  A group begins only with enough
-// members for its rule: rounds of fewer would all be void.
-PlacementVerdict DecideStart(const JobSpec& spec,
-                             const std::vector<Candidate>& candidates,
-                             const Measurements& measurements);
 
 // A mesh as placements that another thread makes see it.  Immutable.
 class PlacementInputs {
@@ -130,9 +125,9 @@ class PlacementInputs {
   PlacementInputs(const PlacementInputs&) = delete;
   PlacementInputs& operator=(const PlacementInputs&) = delete;
 
-  PlacementVerdict Start(const JobSpec& spec) const {
-    return DecideStart(spec, candidates_, measurements_);
-  }
+  // As Place(), for an attempt that begins now.  A group begins only with
+  // enough members for its rule: rounds of fewer would all be void.
+  PlacementVerdict Start(const JobSpec& spec) const;
   PlacementVerdict Place(const JobSpec& spec,
                          const ModelDescription& model) const {
     return DecidePlacement(spec, model, candidates_, measurements_);

@@ -131,19 +131,15 @@ class AttachStream final
 
   void SendOrder(const StandingOrder& order) override {
     v1::StandingOrder proto = ToProto(order);
-    {
-      absl::MutexLock lock(&mutex_);
-      order_ = std::move(proto);
-    }
-    Pump();
+    absl::MutexLock lock(&mutex_);
+    order_ = std::move(proto);
+    PumpLocked();
   }
 
   void SendAck(int64_t sequence) override {
-    {
-      absl::MutexLock lock(&mutex_);
-      ack_ = sequence;
-    }
-    Pump();
+    absl::MutexLock lock(&mutex_);
+    ack_ = sequence;
+    PumpLocked();
   }
 
   void End(const absl::Status& status) override {
@@ -152,9 +148,10 @@ class AttachStream final
       if (end_.has_value()) return;
       end_ = status;
     }
-    // First, since Pump() may end this stream's life.
+    // First, since PumpLocked() may end this stream's life.
     coordinator_.OnBroken(id_);
-    Pump();
+    absl::MutexLock lock(&mutex_);
+    PumpLocked();
   }
 
   bool ended() const override {
@@ -176,11 +173,9 @@ class AttachStream final
 
   void OnWriteDone(bool /*ok*/) override {
     // A failed write shows as a failed read too, which ends the stream.
-    {
-      absl::MutexLock lock(&mutex_);
-      writing_ = false;
-    }
-    Pump();
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    PumpLocked();
   }
 
   void OnCancel() override { End(Cancelled("the worker closed the stream")); }
@@ -241,12 +236,10 @@ class AttachStream final
     if (taken.ok()) taken = CheckRevoked(*caller_);
     metrics_.CountAttach(taken.code());
     if (!taken.ok()) return End(taken);
-    {
-      absl::MutexLock lock(&mutex_);
-      welcome_ = *welcome;
-    }
-    Pump();
-    ReadNext();
+    absl::MutexLock lock(&mutex_);
+    welcome_ = *welcome;
+    PumpLocked();
+    ReadNextLocked();
   }
 
   std::shared_ptr<AttachStream> Self() {
@@ -256,13 +249,14 @@ class AttachStream final
 
   void ReadNext() {
     absl::MutexLock lock(&mutex_);
+    ReadNextLocked();
+  }
+  // gRPC only queues these operations; it calls back from other threads.
+  void ReadNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!finished_) StartRead(&incoming_);
   }
-
   // Starts the next write, or finishes the stream if it has ended.
-  void Pump() {
-    // gRPC only queues these operations; it calls back from other threads.
-    absl::MutexLock lock(&mutex_);
+  void PumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_ || writing_) return;
     if (end_.has_value()) {
       finished_ = true;

@@ -7,7 +7,7 @@
 #include "coordinator/watch/metrics.h"
 #include "core/rpc/listener.h"
 #include "core/rpc/status.h"
-#include "grpcpp/support/server_callback.h"
+#include "grpcpp/server_context.h"
 
 namespace paceline {
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +18,6 @@
 #include "core/base/errors.h"
 #include "core/job/job_model.h"
 #include "core/os/files.h"
-#include "core/os/thread.h"
 #include "core/rpc/convert/job_convert.h"
 #include "core/rpc/convert/json_convert.h"
 #include "core/transfer/checksum.h"
@@ -42,16 +40,6 @@ constexpr char kManifest[] = "/manifest.json";
 absl::Span<const uint8_t> BytesOf(absl::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
-
-// Closes the file of a descriptor.
-struct OpenFile {
-  explicit OpenFile(int descriptor) : descriptor(descriptor) {}
-  ~OpenFile() {
-    if (descriptor >= 0) close(descriptor);
-  }
-  OpenFile(const OpenFile&) = delete;
-  const int descriptor;
-};
 
 // The state of one checkpoint's fetch, shared by its layers.
 struct Fetching {
@@ -136,18 +124,18 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
   const std::string name = path + kLayers;
   const OpenFile file(
       open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.descriptor < 0) return FileError("make", name, errno);
+  if (!file.is_open()) return FileError("make", name, errno);
   const SafetensorsLayout& layout = order.layout.file;
   // Reserves all room first, so that workers send nothing in vain.
-  const int error = posix_fallocate(file.descriptor, 0, layout.file_bytes);
+  const int error = posix_fallocate(file.get(), 0, layout.file_bytes);
   if (error != 0) return FileError("reserve room for", name, error);
-  PACELINE_RETURN_IF_ERROR(WriteAt(file.descriptor, name, 0, layout.header));
+  PACELINE_RETURN_IF_ERROR(WriteAt(file.get(), name, 0, layout.header));
   v1::CheckpointManifest manifest = order.manifest;
   manifest.set_version(kManifestVersion);
   manifest.set_job(order.id.job.value);
   manifest.set_file_bytes(layout.file_bytes);
   manifest.set_header_checksum(HashBytes(BytesOf(layout.header)));
-  Fetching all{order, fetcher, file.descriptor, name, patience, stopped};
+  Fetching all{order, fetcher, file.get(), name, patience, stopped};
   for (size_t i = 0; i < order.layout.layers.size(); ++i) {
     PACELINE_ASSIGN_OR_RETURN(const uint64_t checksum,
                               FetchLayer(static_cast<int>(i), all));
@@ -156,7 +144,7 @@ absl::StatusOr<v1::Checkpoint> FetchAll(const CheckpointOrder& order,
     layer.set_bytes(order.layout.layers[i].bytes);
     layer.set_checksum(checksum);
   }
-  PACELINE_RETURN_IF_ERROR(SyncFile(file.descriptor, name));
+  PACELINE_RETURN_IF_ERROR(SyncFile(file.get(), name));
   PACELINE_RETURN_IF_ERROR(
       WriteFileAtomically(path + kManifest, ToJson(manifest)));
   v1::Checkpoint checkpoint;

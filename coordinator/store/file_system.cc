@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,16 +25,14 @@ constexpr char kIdentity[] = "/identity";
 constexpr int kIdentityWords = 4;
 constexpr int64_t kMostIdentityBytes = 8192;  // with a path
 
-// The descriptor of <path>/lock, which holds the lock until it is closed.
-absl::StatusOr<int> LockFolder(const std::string& path,
-                               absl::string_view option) {
+// The file <path>/lock, which holds the lock until it is closed.
+absl::StatusOr<OpenFile> LockFolder(const std::string& path,
+                                    absl::string_view option) {
   const std::string lock_path = path + "/lock";
-  const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0) return FileError("open", lock_path, errno);
-  if (flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
-  const int error = errno;
-  close(lock);
-  if (error != EWOULDBLOCK) return FileError("lock", lock_path, error);
+  OpenFile lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.is_open()) return FileError("open", lock_path, errno);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno != EWOULDBLOCK) return FileError("lock", lock_path, errno);
   return Unavailable("another paceline-coordinator runs on ", path,
                      ": stop it, or give this one another ", option);
 }
@@ -66,8 +63,8 @@ absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path) {
 absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(
     const std::string& path) {
   PACELINE_RETURN_IF_ERROR(MakeFolders(path));
-  PACELINE_ASSIGN_OR_RETURN(const int lock, LockFolder(path, "--state"));
-  std::unique_ptr<StateDir> state(new StateDir(path, lock));
+  PACELINE_ASSIGN_OR_RETURN(OpenFile lock, LockFolder(path, "--state"));
+  std::unique_ptr<StateDir> state(new StateDir(path, std::move(lock)));
   PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> kept,
                             ReadIdentity(path));
   state->identity_ = kept[0];
@@ -81,14 +78,11 @@ absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(
   return state;
 }
 
-StateDir::~StateDir() { close(lock_); }
-
-absl::StatusOr<std::unique_ptr<CheckpointDir>> CheckpointDir::Open(
-    const std::string& path, const StateDir& state, bool adopt) {
+absl::StatusOr<OpenFile> LockCheckpoints(const std::string& path,
+                                         const StateDir& state, bool adopt) {
   PACELINE_RETURN_IF_ERROR(MakeFolders(path));
-  PACELINE_ASSIGN_OR_RETURN(const int lock,
+  PACELINE_ASSIGN_OR_RETURN(OpenFile lock,
                             LockFolder(path, "--checkpoint-dir"));
-  std::unique_ptr<CheckpointDir> checkpoints(new CheckpointDir(lock));
   PACELINE_ASSIGN_OR_RETURN(const std::vector<std::string> owner,
                             ReadIdentity(path));
   if (!owner[0].empty() && owner[0] != state.identity() && !adopt) {
@@ -107,10 +101,8 @@ absl::StatusOr<std::unique_ptr<CheckpointDir>> CheckpointDir::Open(
   if (absl::StrJoin(owner, "\n") != own) {
     PACELINE_RETURN_IF_ERROR(WriteFileAtomically(path + kIdentity, own));
   }
-  return checkpoints;
+  return lock;
 }
-
-CheckpointDir::~CheckpointDir() { close(lock_); }
 
 int64_t NewestJobFolder(const std::string& path) {
   int64_t newest = 0;

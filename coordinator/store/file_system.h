@@ -1,6 +1,8 @@
 // The folder of the coordinator's state.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,6 +19,27 @@ absl::StatusOr<std::string> Sha256OfFile(int file, const std::string& path);
 // The highest number that names a folder in `path`; 0: none.  The folder
 // belongs to an earlier job, even one that the database does not know.
 int64_t NewestJobFolder(const std::string& path);
+
+// A descriptor that is closed when this goes; negative: none.
+class OpenFile {
+ public:
+  explicit OpenFile(int descriptor = -1) : descriptor_(descriptor) {}
+  OpenFile(OpenFile&& other)
+      : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  OpenFile& operator=(OpenFile&& other) {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~OpenFile() {
+    if (is_open()) close(descriptor_);
+  }
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
 
 // The folder that holds everything the coordinator keeps, and belongs to one
 // process at a time.
@@ -36,9 +59,6 @@ class StateDir {
   //         FileError()
   static absl::StatusOr<std::unique_ptr<StateDir>> Open(
       const std::string& path);
-  ~StateDir();
-  StateDir(const StateDir&) = delete;
-  StateDir& operator=(const StateDir&) = delete;
 
   std::string database() const { return path_ + "/coordinator.db"; }
   std::string jobs() const { return path_ + "/jobs"; }
@@ -47,32 +67,22 @@ class StateDir {
   const std::string& identity() const { return identity_; }
 
  private:
-  StateDir(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+  StateDir(std::string path, OpenFile lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
 
   const std::string path_;
-  const int lock_;
+  const OpenFile lock_;
   std::string identity_;
 };
 
-// The folder of checkpoints.  It belongs to one state (its file `identity`) and
-// to one process at a time (its file `lock`).  Immutable.
-class CheckpointDir {
- public:
-  // Makes the folder if need be, or takes one that belongs to no state.
-  //   adopt  takes the folder of another state, and keeps its contents
-  // Errors: PermissionDenied    it belongs to another state: names both
-  //         Unavailable         another coordinator runs on it; those of
-  //         FileError()
-  static absl::StatusOr<std::unique_ptr<CheckpointDir>> Open(
-      const std::string& path, const StateDir& state, bool adopt);
-  ~CheckpointDir();
-  CheckpointDir(const CheckpointDir&) = delete;
-  CheckpointDir& operator=(const CheckpointDir&) = delete;
-
- private:
-  explicit CheckpointDir(int lock) : lock_(lock) {}
-
-  const int lock_;
-};
+// Takes the folder of checkpoints for a state: makes it if need be.  It belongs
+// to one state (its file `identity`) and to one process at a time (its file
+// `lock`): as long as that has what this returns.
+//   adopt  takes the folder of another state, and keeps its contents
+// Errors: PermissionDenied    it belongs to another state: names both
+//         Unavailable         another coordinator runs on it; those of
+//         FileError()
+absl::StatusOr<OpenFile> LockCheckpoints(const std::string& path,
+                                         const StateDir& state, bool adopt);
 
 }  // namespace paceline

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "coordinator/jobs/records.h"
-#include "coordinator/store/file_system.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 
@@ -103,16 +102,13 @@ void FileWeightsStore::Read(JobId job, const std::string& name, int64_t offset,
 
 absl::StatusOr<v1::WeightsChunk> FileWeightsStore::ReadPart(
     const std::string& path, int64_t offset, int64_t limit) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return FileError("open", path, errno);
+  const OpenFile file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return FileError("open", path, errno);
   struct stat info = {};
-  absl::StatusOr<std::string> data = fstat(file, &info) == 0
-                                         ? ReadAt(file, path, offset, limit)
-                                         : FileError("look at", path, errno);
-  close(file);
-  PACELINE_RETURN_IF_ERROR(data.status());
+  if (fstat(file.get(), &info) != 0) return FileError("look at", path, errno);
   v1::WeightsChunk chunk;
-  chunk.set_data(*std::move(data));
+  PACELINE_ASSIGN_OR_RETURN(*chunk.mutable_data(),
+                            ReadAt(file.get(), path, offset, limit));
   chunk.set_total_bytes(info.st_size);
   return chunk;
 }
@@ -163,11 +159,6 @@ WeightsFile::WeightsFile(std::string folder, const Fence& fence,
   }
 }
 
-WeightsFile::~WeightsFile() {
-  if (file_ >= 0) close(file_);
-  if (progress_ >= 0) close(progress_);
-}
-
 std::string WeightsFile::PathOf(absl::string_view name) const {
   return absl::StrCat(folder_, "/", name);
 }
@@ -196,16 +187,18 @@ bool WeightsFile::CanResume() const {
 
 absl::Status WeightsFile::Begin() {
   const std::string path = PathOf(kPartialName);
-  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (file_ < 0) return FileError("make", path, errno);
+  file_ = OpenFile(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file_.is_open()) return FileError("make", path, errno);
   // Reserves all room now: better to fail at the start than at the end.  Room
   // that an earlier attempt reserved stays reserved, even if the disk is full
   // now.
-  const int error = posix_fallocate(file_, 0, file_bytes_);
+  const int error = posix_fallocate(file_.get(), 0, file_bytes_);
   if (error != 0) return FileError("reserve room for", path, error);
-  if (ftruncate(file_, file_bytes_) != 0) return FileError("cut", path, errno);
-  PACELINE_RETURN_IF_ERROR(WriteAt(file_, path, 0, header_));
-  PACELINE_RETURN_IF_ERROR(SyncFile(file_, path));
+  if (ftruncate(file_.get(), file_bytes_) != 0) {
+    return FileError("cut", path, errno);
+  }
+  PACELINE_RETURN_IF_ERROR(WriteAt(file_.get(), path, 0, header_));
+  PACELINE_RETURN_IF_ERROR(SyncFile(file_.get(), path));
   PACELINE_RETURN_IF_ERROR(WriteFileAtomically(PathOf(kProgressName),
                                                absl::StrCat(run_line_, "\n")));
   return Resume();
@@ -213,11 +206,12 @@ absl::Status WeightsFile::Begin() {
 
 absl::Status WeightsFile::Resume() {
   const std::string path = PathOf(kPartialName);
-  if (file_ < 0) file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file_ < 0) return FileError("open", path, errno);
+  if (!file_.is_open())
+    file_ = OpenFile(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file_.is_open()) return FileError("open", path, errno);
   const std::string notes = PathOf(kProgressName);
-  progress_ = open(notes.c_str(), O_WRONLY | O_CLOEXEC);
-  if (progress_ < 0) return FileError("open", notes, errno);
+  progress_ = OpenFile(open(notes.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!progress_.is_open()) return FileError("open", notes, errno);
   std::ifstream lines(notes);
   std::string line;
   std::getline(lines, line);  // the run
@@ -257,16 +251,16 @@ absl::Status WeightsFile::Write(const std::string& name, int64_t offset_bytes,
     return InvalidArgument("tensor ", name, " has ", tensor.place.bytes,
                            " bytes, got ", bytes, " at ", offset_bytes);
   }
-  if (file_ < 0 || bytes == 0) return absl::OkStatus();
-  PACELINE_RETURN_IF_ERROR(WriteAt(file_, PathOf(kPartialName),
+  if (!file_.is_open() || bytes == 0) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(WriteAt(file_.get(), PathOf(kPartialName),
                                    tensor.place.offset + offset_bytes, data));
   AddRange(tensor.written, offset_bytes, offset_bytes + bytes);
   return absl::OkStatus();
 }
 
 absl::Status WeightsFile::Sync() {
-  if (file_ < 0) return absl::OkStatus();
-  PACELINE_RETURN_IF_ERROR(SyncFile(file_, PathOf(kPartialName)));
+  if (!file_.is_open()) return absl::OkStatus();
+  PACELINE_RETURN_IF_ERROR(SyncFile(file_.get(), PathOf(kPartialName)));
   std::string lines;
   for (const auto& [name, tensor] : tensors_) {
     for (const auto& range : tensor.written) {
@@ -280,11 +274,12 @@ absl::Status WeightsFile::Sync() {
   if (lines.empty()) return absl::OkStatus();
   const std::string notes = PathOf(kProgressName);
   // Drops a line that was cut short; else the next one would continue it.
-  if (ftruncate(progress_, progress_bytes_) != 0) {
+  if (ftruncate(progress_.get(), progress_bytes_) != 0) {
     return FileError("cut", notes, errno);
   }
-  PACELINE_RETURN_IF_ERROR(WriteAt(progress_, notes, progress_bytes_, lines));
-  PACELINE_RETURN_IF_ERROR(SyncFile(progress_, notes));
+  PACELINE_RETURN_IF_ERROR(
+      WriteAt(progress_.get(), notes, progress_bytes_, lines));
+  PACELINE_RETURN_IF_ERROR(SyncFile(progress_.get(), notes));
   progress_bytes_ += std::ssize(lines);
   for (auto& [name, tensor] : tensors_) tensor.noted = tensor.written;
   return absl::OkStatus();
@@ -304,23 +299,22 @@ absl::Status WeightsFile::CheckWhole() const {
 
 absl::StatusOr<SavedWeights> WeightsFile::Save() {
   const std::string path = PathOf(name_);
-  if (file_ >= 0) {
+  if (file_.is_open()) {
     PACELINE_RETURN_IF_ERROR(CheckWhole());
     const std::string partial = PathOf(kPartialName);
-    PACELINE_RETURN_IF_ERROR(SyncFile(file_, partial));
+    PACELINE_RETURN_IF_ERROR(SyncFile(file_.get(), partial));
     if (rename(partial.c_str(), path.c_str()) != 0) {
       return FileError("rename to", path, errno);
     }
-    close(std::exchange(file_, -1));
+    file_ = OpenFile();
     PACELINE_RETURN_IF_ERROR(SyncFolder(folder_));
     unlink(PathOf(kProgressName).c_str());
   }
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return FileError("open", path, errno);
-  const absl::StatusOr<std::string> hash = Sha256OfFile(file, path);
-  close(file);
-  PACELINE_RETURN_IF_ERROR(hash.status());
-  return SavedWeights{path, *hash, file_bytes_};
+  const OpenFile file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return FileError("open", path, errno);
+  PACELINE_ASSIGN_OR_RETURN(const std::string hash,
+                            Sha256OfFile(file.get(), path));
+  return SavedWeights{path, hash, file_bytes_};
 }
 
 }  // namespace paceline

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/jobs/weights_store.h"
+#include "coordinator/store/file_system.h"
 #include "core/base/ids.h"
 #include "core/os/thread.h"
 #include "core/weights/safetensors_layout.h"
@@ -39,9 +40,6 @@ class WeightsFile {
   // the files of the same run.
   static absl::StatusOr<std::unique_ptr<WeightsFile>> Open(
       const std::string& folder, const Fence& fence, SafetensorsLayout layout);
-  ~WeightsFile();
-  WeightsFile(const WeightsFile&) = delete;
-  WeightsFile& operator=(const WeightsFile&) = delete;
 
   // Writes `data` at `offset_bytes` of `tensor`.  Repeating a write is
   // harmless.
@@ -83,8 +81,8 @@ class WeightsFile {
   const std::string header_;
   const int64_t file_bytes_;
   std::map<std::string, Tensor> tensors_;
-  int file_ = -1;  // -1: the file has its name already
-  int progress_ = -1;
+  OpenFile file_;  // none: the file has its name already
+  OpenFile progress_;
   int64_t progress_bytes_ = 0;  // of whole lines
 };
 

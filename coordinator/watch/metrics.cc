@@ -182,12 +182,9 @@ void CoordinatorMetrics::Update(
   for (const v1::Job& job : jobs) running.insert(JobId{job.id()});
   for (const JobId ended : running_) {
     if (running.contains(ended)) continue;
-    for (const char* family :
-         {kJobPhase, kJobStep, kJobSteps, kJobLoss, kJobAccuracy, kJobRate,
-          kStepPredicted, kStepMeasured, kStagePredicted, kStageMeasured,
-          kReplicaMicroBatches, kGroupMembers, kFloor, kSnapshotAge,
-          kGoodput}) {
-      registry_.RemoveSeries(family, absl::StrCat(ended.value));
+    for (const Family& gauge : kGauges) {
+      if (gauge.labels.empty() || gauge.labels[0] != "job") continue;
+      registry_.RemoveSeries(gauge.name, absl::StrCat(ended.value));
     }
     replicas_.erase(ended);
   }
@@ -235,31 +232,21 @@ void CoordinatorMetrics::SetRecovery(const v1::Job& job) {
       .Set(computed == 0 ? 1 : static_cast<double>(job.step()) / computed);
 }
 
-void CoordinatorMetrics::CountLosses(int64_t losses) {
-  registry_.GetCounter(kLosses).Add(
-      static_cast<double>(losses - counted_losses_));
-  counted_losses_ = losses;
-}
-
 void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
-  registry_.GetCounter(kViews).Add(
-      static_cast<double>(counts.views - counted_.views));
+  registry_.GetCounter(kViews).RaiseTo(static_cast<double>(counts.views));
   for (const auto& [exit, count] : counts.leavers) {
     registry_.GetCounter(kLeavers, {std::string(GroupExitName(exit))})
-        .Add(static_cast<double>(count - counted_.leavers[exit]));
+        .RaiseTo(static_cast<double>(count));
   }
-  counted_ = counts;
 }
 
 void CoordinatorMetrics::CountCheckpoints(const CheckpointCounts& counts) {
-  const CheckpointCounts& before = counted_checkpoints_;
   registry_.GetCounter(kCheckpoints, {"kept"})
-      .Add(static_cast<double>(counts.kept - before.kept));
+      .RaiseTo(static_cast<double>(counts.kept));
   registry_.GetCounter(kCheckpoints, {"failed"})
-      .Add(static_cast<double>(counts.failed - before.failed));
+      .RaiseTo(static_cast<double>(counts.failed));
   registry_.GetCounter(kCheckpointSeconds)
-      .Add(absl::ToDoubleSeconds(counts.took - before.took));
-  counted_checkpoints_ = counts;
+      .RaiseTo(absl::ToDoubleSeconds(counts.took));
 }
 
 void CoordinatorMetrics::SetDrift(const v1::Job& job) {

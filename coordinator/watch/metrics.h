@@ -125,7 +125,9 @@ class CoordinatorMetrics {
   // The loop's.  Called once for each recovery.
   void CountRecovery(const v1::Recovery& recovery);
   // The loop's.  losses: workers lost since the start.
-  void CountLosses(int64_t losses);
+  void CountLosses(int64_t losses) {
+    registry_.GetCounter(kLosses).RaiseTo(static_cast<double>(losses));
+  }
   // The loop's.  counts: since the start.
   void CountGroups(const GroupCounts& counts);
   void CountCheckpoints(const CheckpointCounts& counts);
@@ -143,9 +145,6 @@ class CoordinatorMetrics {
   std::set<std::string> workers_;    // names with series
   // Plan versions whose replicas have series.
   std::map<JobId, int64_t> replicas_;
-  int64_t counted_losses_ = 0;
-  GroupCounts counted_;  // so far
-  CheckpointCounts counted_checkpoints_;
 };
 
 }  // namespace paceline

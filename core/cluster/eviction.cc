@@ -1,6 +1,5 @@
 #include "core/cluster/eviction.h"
 
-#include <algorithm>
 #include <iterator>
 #include <set>
 #include <utility>

@@ -9,14 +9,11 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <memory>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/text.h"
 #include "core/os/thread.h"

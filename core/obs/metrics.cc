@@ -5,7 +5,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <string>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -114,6 +113,11 @@ void Counter::Add(double amount) const {
   static_cast<prometheus::Counter*>(impl_)->Increment(amount);
 }
 
+void Counter::RaiseTo(double total) const {
+  PACELINE_CHECK(impl_ != nullptr, "a counter of no registry");
+  Add(total - static_cast<prometheus::Counter*>(impl_)->Value());
+}
+
 void Gauge::Set(double value) const {
   PACELINE_CHECK(impl_ != nullptr, "a gauge of no registry");
   static_cast<prometheus::Gauge*>(impl_)->Set(value);
@@ -168,23 +172,17 @@ void MetricsRegistry::DeclareHistogram(const std::string& name,
 
 Counter MetricsRegistry::GetCounter(const std::string& name,
                                     const LabelValues& labels) {
-  Counter counter;
-  counter.impl_ = impl_->Get(name, labels, &DeclaredFamily::counters);
-  return counter;
+  return Counter(impl_->Get(name, labels, &DeclaredFamily::counters));
 }
 
 Gauge MetricsRegistry::GetGauge(const std::string& name,
                                 const LabelValues& labels) {
-  Gauge gauge;
-  gauge.impl_ = impl_->Get(name, labels, &DeclaredFamily::gauges);
-  return gauge;
+  return Gauge(impl_->Get(name, labels, &DeclaredFamily::gauges));
 }
 
 Histogram MetricsRegistry::GetHistogram(const std::string& name,
                                         const LabelValues& labels) {
-  Histogram histogram;
-  histogram.impl_ = impl_->Get(name, labels, &DeclaredFamily::histograms);
-  return histogram;
+  return Histogram(impl_->Get(name, labels, &DeclaredFamily::histograms));
 }
 
 void MetricsRegistry::RemoveSeries(
@@ -243,9 +241,8 @@ ProcessMetrics::ProcessMetrics(MetricsRegistry& registry)
 void ProcessMetrics::Update() {
   timespec cpu = {};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-  const double seconds = absl::ToDoubleSeconds(absl::DurationFromTimespec(cpu));
-  registry_.GetCounter(kProcessCpu).Add(seconds - cpu_seconds_);
-  cpu_seconds_ = seconds;
+  registry_.GetCounter(kProcessCpu)
+      .RaiseTo(absl::ToDoubleSeconds(absl::DurationFromTimespec(cpu)));
   registry_.GetGauge(kProcessFiles).Set(OpenFiles());
   std::ifstream status("/proc/self/status");
   std::string word;

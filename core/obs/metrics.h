@@ -13,25 +13,26 @@ using LabelValues = std::vector<std::string>;
 
 // Thread-safe handles.  They are cheap to copy and valid as long as the
 // registry.  A handle that came from no registry must not be used.
-class Counter {
+class Series {
  public:
+  explicit Series(void* impl = nullptr) : impl_(impl) {}
+
+ protected:
+  void* impl_;
+};
+struct Counter : Series {
+  using Series::Series;
   // An amount that is negative or no number is ignored: a counter only grows.
   void Add(double amount = 1) const;
-
- private:
-  friend class MetricsRegistry;
-  void* impl_ = nullptr;
+  // Adds what is missing to `total`, which one thread at a time says.
+  void RaiseTo(double total) const;
 };
-class Gauge {
- public:
+struct Gauge : Series {
+  using Series::Series;
   void Set(double value) const;
-
- private:
-  friend class MetricsRegistry;
-  void* impl_ = nullptr;
 };
-class Histogram {
- public:
+struct Histogram : Series {
+  using Series::Series;
   // NaN and infinity are ignored: they would spoil the sum for good.
   void Observe(double value) const;
   // Adds values that were observed elsewhere.  counts: the number of values in
@@ -39,10 +40,6 @@ class Histogram {
   // broken invariant.  sum: the sum of all these values.  Does nothing if the
   // sum or a count is negative or not a number.
   void ObserveMany(const std::vector<double>& counts, double sum) const;
-
- private:
-  friend class MetricsRegistry;
-  void* impl_ = nullptr;
 };
 
 // Thread-safe.  Families are declared once, where the daemon's metrics.h names
@@ -100,7 +97,6 @@ class ProcessMetrics {
 
  private:
   MetricsRegistry& registry_;
-  double cpu_seconds_ = 0;  // counted so far
 };
 
 }  // namespace paceline

@@ -1,7 +1,6 @@
 #include "core/recover/cut.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"

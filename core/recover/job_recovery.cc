@@ -1,6 +1,5 @@
 #include "core/recover/job_recovery.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"

@@ -21,7 +21,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/errors.h"
-#include "core/os/thread.h"
 
 namespace paceline {
 namespace {

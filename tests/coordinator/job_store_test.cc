@@ -520,9 +520,8 @@ TEST(StateDir, SecondCoordinatorOnTheSameFolderIsRefused) {
 // Checkpoints in a folder of their own, and two states.
 class CheckpointDirTest : public testing::Test {
  protected:
-  absl::StatusOr<std::unique_ptr<CheckpointDir>> Open(const StateDir& state,
-                                                      bool adopt = false) {
-    return CheckpointDir::Open(path_, state, adopt);
+  absl::StatusOr<OpenFile> Open(const StateDir& state, bool adopt = false) {
+    return LockCheckpoints(path_, state, adopt);
   }
   static std::unique_ptr<StateDir> State(const std::string& path) {
     return StateDir::Open(path).value();
