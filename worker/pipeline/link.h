@@ -22,7 +22,6 @@
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
-#include "core/plan/plan.h"
 #include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/frame.h"

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <limits>
 #include <random>
 #include <thread>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/base/version.h"

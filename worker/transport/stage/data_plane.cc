@@ -14,7 +14,6 @@
 #include "worker/transport/piece/piece_server.h"
 #include "worker/transport/stage/run_gate.h"
 #include "worker/transport/stage/run_state.h"
-#include "worker/transport/stream/plane.h"
 
 namespace paceline {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "core/base/errors.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.pb.h"
 

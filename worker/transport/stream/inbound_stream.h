@@ -13,7 +13,6 @@
 #include "absl/synchronization/mutex.h"
 #include "core/rpc/listener.h"
 #include "core/transfer/credit.h"
-#include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "worker/pipeline/link.h"

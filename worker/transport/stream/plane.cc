@@ -1,7 +1,5 @@
 #include "worker/transport/stream/plane.h"
 
-#include "core/base/errors.h"
-
 namespace paceline {
 
 Plane::Plane(const PlaneOptions& options, const Traits& traits)
