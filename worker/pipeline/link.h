@@ -92,9 +92,6 @@ inline constexpr int kReplicaFrames = 4;
 // schedule within its bound leaves when acknowledgements are late.
 int SendLimit(int bound);
 
-// Errors: InvalidArgument  no stages, or bounds for another number of them.
-absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages);
-
 // A neighbour that is out of reach.
 struct BrokenLink {
   WorkerId neighbour;
@@ -191,6 +188,8 @@ struct StageWiring {
 std::pair<int, int> ReplicasOfKey(const FrameKey& key, const StageWiring& from,
                                   const StageWiring& to);
 
+// MakeRunWiring() makes it of an order that CheckOrder() has seen: the parts fit
+// together.
 struct RunWiring {
   Fence fence;
   WorkerId self;

@@ -25,16 +25,12 @@
 
 namespace paceline {
 
-// Errors: InvalidArgument  the parts of `wiring` do not fit together.
-absl::Status CheckWiring(const RunWiring& wiring);
-
 // Thread-safe.  Shared by the link and, while it is open, the plane: streams
 // may be inside when the run is dropped.
 class RunState final : public Link,
                        public PlaneRun,
                        public std::enable_shared_from_this<RunState> {
  public:
-  // wiring: CheckWiring() is OK.
   RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared);
 
   RunGate& gate() { return gate_; }
