@@ -46,9 +46,8 @@ int64_t RoomForPieces(int64_t memory_bytes) {
 
 }  // namespace
 
-Daemon::Daemon(DaemonOptions options, ComputeParts compute)
+Daemon::Daemon(DaemonOptions options)
     : options_(std::move(options)),
-      compute_(std::move(compute)),
       incarnation_(DrawIncarnation()),
       metrics_(registry_, kVersion),
       process_(registry_),
@@ -82,8 +81,7 @@ absl::Status Daemon::Start() {
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator, Role::kCoordinator);
   stub_ = v1::Coordinator::NewStub(channel);
-  factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
-                                              round_plane_, *stub_);
+  factory_ = options_.make_factory({data_plane_, round_plane_, *stub_});
   prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
   exchange_ =
       std::make_unique<PieceClient>(pieces_, options_.worker.coordinator);
