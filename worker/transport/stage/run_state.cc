@@ -239,20 +239,20 @@ std::map<WorkerId, int64_t> RunState::SentBytes() const {
   return sum;
 }
 
-absl::StatusOr<FrameSink::Reading> RunState::OnFrame(
+absl::StatusOr<InboundStream::Reading> RunState::OnFrame(
     const std::shared_ptr<InboundStream>& stream,
     absl::Span<const ByteSpan> message, FrameLayout layout) {
   FrameHeader& header = layout.header;
   if (header.kind == FrameKind::kHello) {
     PACELINE_RETURN_IF_ERROR(ReadPayload(message, layout).status());
     PACELINE_RETURN_IF_ERROR(OnHello(stream, {header.boundary, header.route}));
-    return FrameSink::Reading::kGoOn;
+    return InboundStream::Reading::kGoOn;
   }
   PACELINE_ASSIGN_OR_RETURN(const SequenceVerdict verdict,
                             CheckIncoming(stream, header));
   if (verdict == SequenceVerdict::kDuplicate) {
     ++shared_->counters.frames_dropped_duplicate;
-    return FrameSink::Reading::kGoOn;
+    return InboundStream::Reading::kGoOn;
   }
   PACELINE_ASSIGN_OR_RETURN(
       TensorList tensors,
@@ -261,7 +261,7 @@ absl::StatusOr<FrameSink::Reading> RunState::OnFrame(
       }));
   OnIntact(stream, {std::move(header), std::move(tensors)},
            layout.payload.bytes);
-  return FrameSink::Reading::kGoOn;
+  return InboundStream::Reading::kGoOn;
 }
 
 absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,

@@ -62,7 +62,7 @@ class RunState final : public Link,
   std::vector<std::weak_ptr<StageOutbound>> Close();
 
   // PlaneRun.  Receive() sees a frame after OnBurstEnd() at the latest.
-  absl::StatusOr<FrameSink::Reading> OnFrame(
+  absl::StatusOr<InboundStream::Reading> OnFrame(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message, FrameLayout layout) override;
   void OnBurstEnd() override;
