@@ -120,47 +120,55 @@ void Leave(Daemon& daemon) {
   }
 }
 
-// The level that the engine says it computes at; the FakeEngine has none.
-std::string ActiveKernels() {
-#ifdef PACELINE_WITH_TORCH
-  return ActiveCpuCapability();
-#else
-  return "";
-#endif
+#ifndef PACELINE_WITH_TORCH
+// This build computes with FakeEngines, which have no level of the CPU.
+void SetComputeThreads(int /*threads*/) {}
+absl::StatusOr<std::unique_ptr<StageEngine>> MakeTorchEngine(
+    const EngineOptions& options) {
+  return std::make_unique<FakeEngine>(options);
 }
+absl::StatusOr<ScriptModel> ReadScript(const JobSpec& /*spec*/) {
+  return Unimplemented(
+      "this worker was built without LibTorch: it computes no scripts");
+}
+std::string ActiveCpuCapability() { return ""; }
+#endif
 
-ComputeParts MakeComputeParts(bool no_scripts) {
-  ComputeParts parts;
-  parts.open_data = OpenBatchSource;
-  parts.read_weights = LoadWeights;
-#ifdef PACELINE_WITH_TORCH
-  parts.set_threads = SetComputeThreads;
-  parts.make_engine = MakeTorchEngine;
-  parts.read_script = ReadScript;
-#else
-  parts.set_threads = [](int) {};
-  parts.make_engine = [](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    return std::make_unique<FakeEngine>(options);
-  };
-  parts.read_script = [](const JobSpec&) -> absl::StatusOr<ScriptModel> {
-    return Unimplemented(
-        "this worker was built without LibTorch: it computes no scripts");
-  };
-#endif
-  if (!no_scripts) return parts;
-  const auto refused = PermissionDenied(
-      "model.file: this worker runs no scripts (--no-scripts): name other "
-      "workers for the job, or start this one without it");
-  parts.read_script = [refused](const JobSpec&) { return refused; };
-  parts.make_engine = [refused,
-                       make = parts.make_engine](const EngineOptions& options)
-      -> absl::StatusOr<std::unique_ptr<StageEngine>> {
-    if (!options.model.file.empty()) return refused;
-    return make(options);
-  };
-  return parts;
-}
+// Adds engines and data to the connections.  Immutable.
+class WorkerRunFactory final : public GrpcRunFactory {
+ public:
+  WorkerRunFactory(const GrpcConnections& connections, bool no_scripts)
+      : GrpcRunFactory(connections), no_scripts_(no_scripts) {}
+
+  void SetThreads(int threads) override { SetComputeThreads(threads); }
+  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
+      const EngineOptions& options) override {
+    if (no_scripts_ && !options.model.file.empty()) return NoScripts();
+    return MakeTorchEngine(options);
+  }
+  absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
+    if (no_scripts_) return NoScripts();
+    return paceline::ReadScript(spec);
+  }
+  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
+      const ModelSpec& spec, const ModelDescription& model,
+      const LayerRange& layers, WeightsOrigin& origin) override {
+    return LoadWeights(spec, model, layers, &origin);
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
+      const JobSpec& spec, const Turns& turns) override {
+    return OpenBatchSource(spec, turns);
+  }
+
+ private:
+  static absl::Status NoScripts() {
+    return PermissionDenied(
+        "model.file: this worker runs no scripts (--no-scripts): name other "
+        "workers for the job, or start this one without it");
+  }
+
+  const bool no_scripts_;
+};
 
 // Why main shall wake up.  Thread-safe.
 class WakeUp {
@@ -218,7 +226,7 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   StartLogging({"paceline-worker", worker.log_level, worker.name});
   LimitReads(ReadAccessOf(worker));
   WakeUp wake_up;
-  const std::string kernels = ActiveKernels();
+  const std::string kernels = ActiveCpuCapability();
   DaemonOptions options;
   options.worker = worker;
   options.cpu_capability = capability;
@@ -227,7 +235,10 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   options.earlier_http = Taken(kEarlierHttp);
   options.restart = [&](const std::string& to) { wake_up.RestartAt(to); };
   options.refused = [&](absl::Status why) { wake_up.Refused(std::move(why)); };
-  Daemon daemon(std::move(options), MakeComputeParts(worker.no_scripts));
+  options.make_factory = [&](const GrpcConnections& connections) {
+    return std::make_unique<WorkerRunFactory>(connections, worker.no_scripts);
+  };
+  Daemon daemon(std::move(options));
   if (const absl::Status status = daemon.Start(); !status.ok()) {
     return Fail(status);
   }

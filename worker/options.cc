@@ -11,8 +11,6 @@
 
 #include "core/base/version.h"
 #include "core/cluster/worker_name.h"
-#include "core/os/daemon_process.h"
-#include "core/os/files.h"
 
 namespace paceline {
 namespace {

@@ -1,7 +1,6 @@
 #include "worker/control/agent.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/hash/hash.h"

@@ -1,7 +1,5 @@
 #include "worker/control/run_recorder.h"
 
-#include <algorithm>
-
 #include "core/base/tensor.h"
 #include "core/base/text.h"
 #include "core/obs/log.h"

@@ -20,7 +20,6 @@
 #include "core/base/tensor.h"
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
-#include "core/job/aggregation.h"
 #include "core/job/job_keys.h"
 #include "core/job/job_model.h"
 #include "core/os/thread.h"

@@ -10,10 +10,8 @@
 #include <iterator>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"

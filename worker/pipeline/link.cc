@@ -97,21 +97,9 @@ int BoundOf(const ScheduleBounds& bounds, FrameKind kind, int32_t boundary) {
 
 int SendLimit(int bound) { return 4 * bound + 64; }
 
-absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages) {
-  if (stages == 0) return InvalidArgument("a run without stages");
-  if (bounds.activation_frames.size() == stages - 1 &&
-      bounds.gradient_frames.size() == stages - 1) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument("bounds for ", bounds.activation_frames.size(),
-                         " and ", bounds.gradient_frames.size(),
-                         " boundaries, need ", stages - 1);
-}
-
 int StageWiring::IndexOf(WorkerId worker) const {
-  const auto found = std::find_if(
-      replicas.begin(), replicas.end(),
-      [worker](const WorkerAddress& each) { return each.worker == worker; });
+  const auto found =
+      std::ranges::find(replicas, worker, &WorkerAddress::worker);
   return found == replicas.end() ? -1
                                  : static_cast<int>(found - replicas.begin());
 }

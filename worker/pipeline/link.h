@@ -22,7 +22,6 @@
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 #include "core/optim/step_gate.h"
-#include "core/plan/plan.h"
 #include "core/schedule/route.h"
 #include "core/schedule/schedule.h"
 #include "core/transfer/frame.h"
@@ -92,9 +91,6 @@ inline constexpr int kReplicaFrames = 4;
 // Frames that Send() takes while none is acknowledged: well above what a
 // schedule within its bound leaves when acknowledgements are late.
 int SendLimit(int bound);
-
-// Errors: InvalidArgument  no stages, or bounds for another number of them.
-absl::Status CheckBounds(const ScheduleBounds& bounds, size_t stages);
 
 // A neighbour that is out of reach.
 struct BrokenLink {
@@ -192,6 +188,8 @@ struct StageWiring {
 std::pair<int, int> ReplicasOfKey(const FrameKey& key, const StageWiring& from,
                                   const StageWiring& to);
 
+// MakeRunWiring() makes it of an order that CheckOrder() has seen: the parts fit
+// together.
 struct RunWiring {
   Fence fence;
   WorkerId self;

@@ -1,7 +1,5 @@
 #include "worker/pipeline/piece_store.h"
 
-#include <utility>
-
 #include "absl/algorithm/container.h"
 #include "core/base/errors.h"
 #include "core/transfer/checksum.h"

@@ -23,7 +23,6 @@
 #include "core/base/ids.h"
 #include "core/cluster/run_order.h"
 #include "core/os/thread.h"
-#include "core/plan/plan.h"
 #include "core/recover/cut.h"
 #include "worker/pipeline/stage_engine.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/schedule/asynchronous.h"
-#include "core/schedule/schedule.h"
 #include "core/simulate/program.h"
 #include "worker/meters/cpu.h"
 

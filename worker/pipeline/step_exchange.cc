@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/status/statusor.h"
 #include "core/base/errors.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"

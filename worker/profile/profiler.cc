@@ -16,7 +16,6 @@
 #include "core/base/text.h"
 #include "core/data/data_sets.h"
 #include "core/job/job_model.h"
-#include "core/job/spec/job_spec.h"
 #include "core/optim/step_gate.h"
 #include "core/os/files.h"
 #include "core/plan/inputs.h"

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/obs/log.h"

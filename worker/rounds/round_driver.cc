@@ -4,7 +4,6 @@
 
 #include "core/base/errors.h"
 #include "core/base/random.h"
-#include "core/cluster/eviction.h"
 #include "core/obs/log.h"
 
 namespace paceline {

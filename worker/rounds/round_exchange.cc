@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/base/errors.h"
 #include "core/transfer/tensor_codec.h"
 
 namespace paceline {

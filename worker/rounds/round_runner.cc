@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <functional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/random.h"
 #include "core/obs/log.h"

@@ -415,14 +415,12 @@ TensorList TorchEngine::InputGradients(int64_t samples,
 absl::StatusOr<TiedTensors> TorchEngine::Tied(const std::string& name,
                                               bool owner) {
   if (is_flat()) return OwnTies();
-  for (TorchLayer& layer : layers_) {
-    for (TorchParameter& parameter : layer.parameters()) {
-      if (parameter.name == name && parameter.borrowed != owner) {
-        // The caller may write to the borrowed value, which makes its cast
-        // stale.
-        if (!owner) products_.Forget(parameter.variable);
-        return TiedTensors{parameter.value, parameter.gradient};
-      }
+  for (TorchParameter& parameter : AllParameters(layers_)) {
+    if (parameter.name == name && parameter.borrowed != owner) {
+      // The caller may write to the borrowed value, which makes its cast
+      // stale.
+      if (!owner) products_.Forget(parameter.variable);
+      return TiedTensors{parameter.value, parameter.gradient};
     }
   }
   return NotFound("no layer here ", owner ? "owns " : "borrows ", name);
@@ -442,20 +440,17 @@ absl::StatusOr<StepReport> TorchEngine::Report(const BatchInfo& batch) {
   report.stage = options_.stage;
   report.samples = summed_labels_;
   Checksum checksum;
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      if (!parameter.updates()) continue;
-      const std::vector<absl::Span<const float>> sum =
-          SumOf(parameter.gradient);
-      // The members of a group have hashed what they agreed on.
-      if (!is_flat()) {
-        checksum.Update({reinterpret_cast<const uint8_t*>(sum[0].data()),
-                         sum[0].size() * sizeof(float)});
-      }
-      const double norm = SquaredNorm(sum);
-      report.finite = report.finite && std::isfinite(norm);
-      report.squared_norms.push_back(norm);
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    if (!parameter.updates()) continue;
+    const std::vector<absl::Span<const float>> sum = SumOf(parameter.gradient);
+    // The members of a group have hashed what they agreed on.
+    if (!is_flat()) {
+      checksum.Update({reinterpret_cast<const uint8_t*>(sum[0].data()),
+                       sum[0].size() * sizeof(float)});
     }
+    const double norm = SquaredNorm(sum);
+    report.finite = report.finite && std::isfinite(norm);
+    report.squared_norms.push_back(norm);
   }
   reported_ = batch.micro_batches;
   if (!is_flat()) report.result_hash = checksum.Digest();
@@ -497,14 +492,12 @@ void TorchEngine::Fold() {
 void TorchEngine::ApplyToParameters(const StepVerdict& verdict,
                                     absl::Span<const Tensor> before) {
   size_t next = 0;
-  for (TorchLayer& layer : layers_) {
-    for (TorchParameter& parameter : layer.parameters()) {
-      const Tensor* const old = before.empty() ? nullptr : &before[next++];
-      if (parameter.updates()) {
-        ApplyToParameter(verdict, old, parameter);
-      } else if (parameter.borrowed && is_flat()) {
-        products_.Refresh(parameter.variable);  // the owner's was written
-      }
+  for (TorchParameter& parameter : AllParameters(layers_)) {
+    const Tensor* const old = before.empty() ? nullptr : &before[next++];
+    if (parameter.updates()) {
+      ApplyToParameter(verdict, old, parameter);
+    } else if (parameter.borrowed && is_flat()) {
+      products_.Refresh(parameter.variable);  // the owner's was written
     }
   }
 }
@@ -522,10 +515,8 @@ StashReading TorchEngine::Stash() const {
     reading.bytes = stash_->bytes();
     return reading;
   }
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      reading.bytes += parameter.value.bytes();
-    }
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    reading.bytes += parameter.value.bytes();
   }
   return reading;
 }
@@ -553,11 +544,9 @@ void TorchEngine::ApplyToParameter(const StepVerdict& verdict,
 }
 
 void TorchEngine::ClearSums() {
-  for (TorchLayer& layer : layers_) {
-    for (TorchParameter& parameter : layer.parameters()) {
-      if (parameter.trainable) {
-        parameter.Clear(/*lazily=*/is_flat() && !parameter.shared);
-      }
+  for (TorchParameter& parameter : AllParameters(layers_)) {
+    if (parameter.trainable) {
+      parameter.Clear(/*lazily=*/is_flat() && !parameter.shared);
     }
   }
   if (is_flat()) {
@@ -573,11 +562,9 @@ void TorchEngine::ClearSums() {
 
 absl::StatusOr<std::vector<NamedTensor>> TorchEngine::Weights() {
   std::vector<NamedTensor> weights;
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      if (parameter.borrowed) continue;
-      weights.push_back({parameter.name, parameter.value});
-    }
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    if (parameter.borrowed) continue;
+    weights.push_back({parameter.name, parameter.value});
   }
   return weights;
 }
@@ -587,10 +574,8 @@ absl::Status TorchEngine::SetWeights(const std::vector<NamedTensor>& weights) {
     return FailedPrecondition("weights cannot be set in the middle of a step");
   }
   std::vector<NamedTensor> own;
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      own.push_back({parameter.name, parameter.value});
-    }
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    own.push_back({parameter.name, parameter.value});
   }
   products_.ForgetAll();
   return OverwriteWeights(weights, own);

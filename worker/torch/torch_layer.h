@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -132,5 +133,15 @@ class TorchLayer {
   bool writes_input_ = false;
   bool draws_ = false;
 };
+
+// A range over TorchLayer::parameters() of each of `layers`, one layer after
+// the other.  `layers` outlive it.
+template <typename Layers>
+auto AllParameters(Layers& layers) {
+  return layers | std::views::transform([](auto& layer) -> auto& {
+           return layer.parameters();
+         }) |
+         std::views::join;
+}
 
 }  // namespace paceline

@@ -26,11 +26,9 @@ WeightStash::WeightStash(std::vector<TorchLayer>& layers, Products& products)
 
 WeightStash::Version WeightStash::Current() const {
   Version version;
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      version.values.push_back(parameter.value);
-      version.variables.push_back(parameter.variable);
-    }
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    version.values.push_back(parameter.value);
+    version.variables.push_back(parameter.variable);
   }
   return version;
 }
@@ -83,26 +81,22 @@ WeightStash::Version WeightStash::Next() {
     spare_.pop_back();
   }
   size_t i = 0;
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      const size_t at = i++;
-      if (!newest.variables[at].requires_grad()) continue;
-      const Tensor& old = newest.values[at];
-      if (!reuses) Separate(next.values[at], next.variables[at]);
-      if (parameter.updates()) continue;
-      std::memcpy(next.values[at].data.get(), old.data.get(), old.bytes());
-    }
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    const size_t at = i++;
+    if (!newest.variables[at].requires_grad()) continue;
+    const Tensor& old = newest.values[at];
+    if (!reuses) Separate(next.values[at], next.variables[at]);
+    if (parameter.updates()) continue;
+    std::memcpy(next.values[at].data.get(), old.data.get(), old.bytes());
   }
   return next;
 }
 
 void WeightStash::Adopt(const Version& version) {
   size_t next = 0;
-  for (TorchLayer& layer : layers_) {
-    for (TorchParameter& parameter : layer.parameters()) {
-      parameter.value = version.values[next];
-      parameter.variable = version.variables[next++];
-    }
+  for (TorchParameter& parameter : AllParameters(layers_)) {
+    parameter.value = version.values[next];
+    parameter.variable = version.variables[next++];
   }
   Bind(version);
 }
@@ -130,11 +124,9 @@ void WeightStash::Recycle(std::vector<Version> gone) {
 
 int64_t WeightStash::bytes() const {
   int64_t bytes = 0;
-  for (const TorchLayer& layer : layers_) {
-    for (const TorchParameter& parameter : layer.parameters()) {
-      const int copies = parameter.variable.requires_grad() ? versions() : 1;
-      bytes += copies * parameter.value.bytes();
-    }
+  for (const TorchParameter& parameter : AllParameters(layers_)) {
+    const int copies = parameter.variable.requires_grad() ? versions() : 1;
+    bytes += copies * parameter.value.bytes();
   }
   return bytes;
 }

@@ -6,12 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "core/os/thread.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -19,7 +17,6 @@
 #include "paceline/v1/coordinator.grpc.pb.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/control/agent.h"
-#include "worker/control/run_order.h"
 
 namespace paceline {
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <limits>
 #include <random>
 #include <thread>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
@@ -48,9 +46,8 @@ int64_t RoomForPieces(int64_t memory_bytes) {
 
 }  // namespace
 
-Daemon::Daemon(DaemonOptions options, ComputeParts compute)
+Daemon::Daemon(DaemonOptions options)
     : options_(std::move(options)),
-      compute_(std::move(compute)),
       incarnation_(DrawIncarnation()),
       metrics_(registry_, kVersion),
       process_(registry_),
@@ -84,8 +81,7 @@ absl::Status Daemon::Start() {
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator, Role::kCoordinator);
   stub_ = v1::Coordinator::NewStub(channel);
-  factory_ = std::make_unique<GrpcRunFactory>(compute_, data_plane_,
-                                              round_plane_, *stub_);
+  factory_ = options_.make_factory({data_plane_, round_plane_, *stub_});
   prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
   exchange_ =
       std::make_unique<PieceClient>(pieces_, options_.worker.coordinator);

@@ -42,13 +42,16 @@ struct DaemonOptions {
   // from other threads and must not block.
   std::function<void(const std::string& capability)> restart;
   std::function<void(absl::Status why)> refused;
+  // Called once, by Start().
+  std::function<std::unique_ptr<RunFactory>(const GrpcConnections&)>
+      make_factory;
 };
 
 // Thread-compatible: used by main() alone.  Stops in the reverse order of its
 // start.
 class Daemon {
  public:
-  Daemon(DaemonOptions options, ComputeParts compute);
+  explicit Daemon(DaemonOptions options);
   ~Daemon();  // Stop()
 
   // Errors: Unavailable (a port is in use), InvalidArgument, PermissionDenied;
@@ -85,7 +88,6 @@ class Daemon {
 
   // Constant after construction.
   const DaemonOptions options_;
-  const ComputeParts compute_;
   const SystemClock clock_;
   const Incarnation incarnation_;  // of this process
 
@@ -103,7 +105,7 @@ class Daemon {
   ProcessFaults fault_actions_;
   BoundServer server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
-  std::unique_ptr<GrpcRunFactory> factory_;
+  std::unique_ptr<RunFactory> factory_;
   std::unique_ptr<GrpcProber> prober_;
   std::unique_ptr<PieceClient> exchange_;
   std::unique_ptr<Agent> agent_;

@@ -7,11 +7,8 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/errors.h"
 #include "core/os/host_port.h"
-#include "core/os/thread.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
 #include "worker/meters/cpu.h"

@@ -13,7 +13,8 @@ namespace paceline {
 absl::Status GrpcRunFactory::UploadWeights(const Fence& fence,
                                            const std::vector<TensorPart>& parts,
                                            const CancelToken& cancel) {
-  return paceline::UploadWeights(coordinator_, fence, parts, cancel);
+  return paceline::UploadWeights(connections_.coordinator, fence, parts,
+                                 cancel);
 }
 namespace {
 

@@ -1,16 +1,12 @@
-// The real RunFactory.  It has the planes, the coordinator, and the engine and
-// data that main() provides.
+// The connections of the real RunFactory: the planes and the coordinator.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/os/thread.h"
@@ -22,70 +18,37 @@
 
 namespace paceline {
 
-// Functions from main(), because this folder may not know engines and data.
-struct ComputeParts {
-  std::function<void(int threads)> set_threads;
-  std::function<absl::StatusOr<std::unique_ptr<StageEngine>>(
-      const EngineOptions&)>
-      make_engine;
-  std::function<absl::StatusOr<std::unique_ptr<BatchSource>>(const JobSpec&,
-                                                             const Turns&)>
-      open_data;
-  std::function<absl::StatusOr<std::vector<NamedTensor>>(
-      const ModelSpec&, const ModelDescription&, const LayerRange&,
-      WeightsOrigin*)>
-      read_weights;
-  std::function<absl::StatusOr<ScriptModel>(const JobSpec&)> read_script;
+// They outlive the factory.
+struct GrpcConnections {
+  DataPlane& data_plane;
+  RoundPlane& round_plane;
+  v1::Coordinator::Stub& coordinator;
 };
 
-// Immutable.
-class GrpcRunFactory final : public RunFactory {
+// Connects runs.  Engines and data are in main()'s subclass, because this
+// folder may not know them.  Immutable.
+class GrpcRunFactory : public RunFactory {
  public:
-  // The planes and `coordinator` outlive this.
-  GrpcRunFactory(ComputeParts compute, DataPlane& data_plane,
-                 RoundPlane& round_plane, v1::Coordinator::Stub& coordinator)
-      : compute_(std::move(compute)),
-        data_plane_(data_plane),
-        round_plane_(round_plane),
-        coordinator_(coordinator) {}
+  explicit GrpcRunFactory(const GrpcConnections& connections)
+      : connections_(connections) {}
 
-  void SetThreads(int threads) override { compute_.set_threads(threads); }
-  absl::StatusOr<std::unique_ptr<StageEngine>> MakeEngine(
-      const EngineOptions& options) override {
-    return compute_.make_engine(options);
-  }
-  absl::StatusOr<ScriptModel> ReadScript(const JobSpec& spec) override {
-    return compute_.read_script(spec);
-  }
-  absl::StatusOr<std::vector<NamedTensor>> ReadWeights(
-      const ModelSpec& spec, const ModelDescription& model,
-      const LayerRange& layers, WeightsOrigin& origin) override {
-    return compute_.read_weights(spec, model, layers, &origin);
-  }
-  absl::StatusOr<std::unique_ptr<BatchSource>> OpenData(
-      const JobSpec& spec, const Turns& turns) override {
-    return compute_.open_data(spec, turns);
-  }
   absl::StatusOr<RunConnections> Connect(const RunWiring& wiring) override {
-    return data_plane_.Open(wiring);
+    return connections_.data_plane.Open(wiring);
   }
   absl::StatusOr<std::shared_ptr<RoundTransport>> ConnectGroup(
       const Fence& fence, const MemberId& self, RoundSink* sink) override {
-    return round_plane_.Open(fence, self, sink);
+    return connections_.round_plane.Open(fence, self, sink);
   }
   absl::Status OpenGate(const Fence& fence,
                         const GateOptions& options) override {
-    return data_plane_.OpenGate(fence, options);
+    return connections_.data_plane.OpenGate(fence, options);
   }
   absl::Status UploadWeights(const Fence& fence,
                              const std::vector<TensorPart>& parts,
                              const CancelToken& cancel) override;
 
  private:
-  const ComputeParts compute_;
-  DataPlane& data_plane_;
-  RoundPlane& round_plane_;
-  v1::Coordinator::Stub& coordinator_;
+  const GrpcConnections connections_;
 };
 
 // Hands weights over to the coordinator.

@@ -171,8 +171,6 @@ class MemoryLink final : public Link {
 
 absl::StatusOr<std::vector<std::unique_ptr<Link>>> MakeMemoryLinks(
     const MemoryWiring& wiring) {
-  PACELINE_RETURN_IF_ERROR(
-      CheckBounds(wiring.bounds, wiring.workers_of.size()));
   const auto mesh = std::make_shared<Mesh>();
   mesh->wiring = wiring;
   int workers = 0;

@@ -23,7 +23,7 @@ struct MemoryWiring {
 // One link a worker, cross-wired: what one sends another receives, the
 // tensors' memory shared.  The links may be destroyed in any order; what is
 // sent to a destroyed one is dropped.
-// Errors: InvalidArgument  bounds that do not fit the stages.
+// Errors: InvalidArgument  a stage on a negative worker
 absl::StatusOr<std::vector<std::unique_ptr<Link>>> MakeMemoryLinks(
     const MemoryWiring& wiring);
 

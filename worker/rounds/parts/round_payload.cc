@@ -9,7 +9,6 @@
 
 #include "core/base/errors.h"
 #include "core/base/random.h"
-#include "core/base/tensor.h"
 #include "core/round/rules/rule_blocks.h"
 #include "core/transfer/checksum.h"
 

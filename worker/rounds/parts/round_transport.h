@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/ids.h"
-#include "core/cluster/eviction.h"
 #include "core/cluster/run_order.h"
 #include "core/round/message.h"
 #include "core/transfer/frame.h"

@@ -1,6 +1,5 @@
 #include "worker/rounds/parts/round_turn.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/errors.h"

@@ -18,10 +18,6 @@ namespace {
 
 constexpr double kBatchNormEpsilon = 1e-5;
 
-at::Tensor Flatten(const OperationCall&, const at::Tensor& x) {
-  return x.flatten(1);
-}
-
 // `y`, and what the adapter adds that stands beside the map of `x` whose weight
 // is the call's parameter `weight`, if there is one.
 at::Tensor Adapted(const OperationCall& call, const at::Tensor& x, int weight,
@@ -43,22 +39,10 @@ at::Tensor Map(const OperationCall& call, const at::Tensor& x, int weight) {
                                       call.parameter(weight + 1)));
 }
 
-at::Tensor Linear(const OperationCall& call, const at::Tensor& x) {
-  return Map(call, x, 0);
-}
-
-at::Tensor Relu(const OperationCall&, const at::Tensor& x) {
-  return at::relu(x);
-}
-
 // The same values without another pass through memory.
 at::Tensor ReluInPlace(const OperationCall&, const at::Tensor& x) {
   at::Tensor y = x;
   return y.relu_();
-}
-
-at::Tensor Gelu(const OperationCall&, const at::Tensor& x) {
-  return at::gelu(x);
 }
 
 at::Tensor Conv2d(const OperationCall& call, const at::Tensor& x) {
@@ -99,10 +83,6 @@ at::Tensor Normalize(const OperationCall& call, int first,
   return output;
 }
 
-at::Tensor BatchNorm2d(const OperationCall& call, const at::Tensor& x) {
-  return Normalize(call, 0, x);
-}
-
 at::Tensor MaxPool2d(const OperationCall& call, const at::Tensor& x) {
   return at::max_pool2d(x, {call.size(0), call.size(0)},
                         {call.size(1), call.size(1)},
@@ -117,15 +97,10 @@ at::Tensor Dropout(const OperationCall& call, const at::Tensor& x) {
   return at::dropout(x, call.operation.probability, call.training);
 }
 
-template <int kDigits>
-at::Tensor LayerNorm(const OperationCall& call, const at::Tensor& x) {
-  constexpr double kEpsilon = kDigits == 5 ? 1e-5 : kDigits == 6 ? 1e-6 : 1e-12;
+at::Tensor LayerNorm(const OperationCall& call, const at::Tensor& x,
+                     double epsilon) {
   return at::layer_norm(AsFloat(x), {call.size(0)}, call.parameter(0),
-                        call.parameter(1), kEpsilon);
-}
-
-at::Tensor Tanh(const OperationCall&, const at::Tensor& x) {
-  return at::tanh(x);
+                        call.parameter(1), epsilon);
 }
 
 // Patches do not overlap, so that the convolution is one product of matrices:
@@ -145,10 +120,6 @@ at::Tensor PatchEmbedding(const OperationCall& call, const at::Tensor& x) {
 
 at::Tensor ClassToken(const OperationCall& call, const at::Tensor& x) {
   return at::cat({call.parameter(0).expand({x.size(0), -1, -1}), x}, 1);
-}
-
-at::Tensor PositionEmbedding(const OperationCall& call, const at::Tensor& x) {
-  return x + call.parameter(0);
 }
 
 at::Tensor Attention(const OperationCall& call, const at::Tensor& x) {
@@ -180,14 +151,6 @@ at::Tensor ResidualProject(const OperationCall& call, const at::Tensor& x) {
       call, 1,
       call.products.Conv2d(x, call.parameter(0), {}, {stride, stride}, {0, 0}));
   return x;
-}
-
-at::Tensor ResidualEnd(const OperationCall& call, const at::Tensor& x) {
-  return std::exchange(call.remembered, at::Tensor()) + x;
-}
-
-at::Tensor TakeToken(const OperationCall& call, const at::Tensor& x) {
-  return x.select(1, call.size(0));
 }
 
 // --- Language models ---
@@ -230,19 +193,9 @@ at::Tensor ComputePaddingMask(const OperationCall& call, const at::Tensor& x) {
   return x;
 }
 
-at::Tensor ComputeTokenEmbedding(const OperationCall& call,
-                                 const at::Tensor& x) {
-  return at::embedding(call.parameter(0), x);
-}
-
 at::Tensor ComputePaddedEmbedding(const OperationCall& call,
                                   const at::Tensor& x) {
   return at::embedding(call.parameter(0), x, /*padding_idx=*/call.size(2));
-}
-
-at::Tensor ComputeLearnedPositions(const OperationCall& call,
-                                   const at::Tensor& x) {
-  return x + call.parameter(0).narrow(0, 0, x.size(1));
 }
 
 at::Tensor ComputeMaskedPositions(const OperationCall& call,
@@ -253,20 +206,12 @@ at::Tensor ComputeMaskedPositions(const OperationCall& call,
   return x + at::embedding(call.parameter(0), positions, padding);
 }
 
-at::Tensor ComputeFirstType(const OperationCall& call, const at::Tensor& x) {
-  return x + call.parameter(0).select(0, 0);
-}
-
 // As Map(), with a weight [in, out].
 at::Tensor MapInFirst(const OperationCall& call, const at::Tensor& x,
                       int weight) {
   return Adapted(call, x, weight,
                  call.products.Conv1d(x, call.parameter(weight),
                                       call.parameter(weight + 1)));
-}
-
-at::Tensor ComputeConv1d(const OperationCall& call, const at::Tensor& x) {
-  return MapInFirst(call, x, 0);
 }
 
 at::Tensor ComputeCausalAttention(const OperationCall& call,
@@ -296,14 +241,6 @@ at::Tensor ComputeMaskedAttention(const OperationCall& call,
   const at::Tensor never =
       MaskOf(call).eq(0).unsqueeze(1).unsqueeze(1);  // [n, 1, 1, t]
   return Mix(call, queries, keys, values, never);
-}
-
-at::Tensor ComputeTiedLinear(const OperationCall& call, const at::Tensor& x) {
-  return call.products.Linear(x, call.parameter(0), at::Tensor());
-}
-
-at::Tensor ComputeGeluNew(const OperationCall&, const at::Tensor& x) {
-  return at::gelu(x, "tanh");
 }
 
 // The last of what goes beside the activation, which it leaves.
@@ -353,10 +290,6 @@ at::Tensor ComputeSplitPair(const OperationCall& call, const at::Tensor& x) {
   return source;
 }
 
-at::Tensor ComputeLstm(const OperationCall& call, const at::Tensor& x) {
-  return Swap(Direction(call, 0, Swap(x)));
-}
-
 at::Tensor ComputeBidirectionalLstm(const OperationCall& call,
                                     const at::Tensor& x) {
   constexpr int kParametersOfADirection = 4;
@@ -400,58 +333,65 @@ at::Tensor ComputeAdditiveAttention(const OperationCall& call,
   return x;
 }
 
-at::Tensor ComputeJoinContext(const OperationCall& call, const at::Tensor& x) {
-  return at::cat({x, call.beside->back()}, -1);
-}
-
-at::Tensor ComputeJoinLastContext(const OperationCall& call,
-                                  const at::Tensor& x) {
-  return at::cat({x, Take(call)}, -1);
-}
+using Call = const OperationCall&;
+using Input = const at::Tensor&;
 
 constexpr std::pair<const char*, Compute> kComputes[] = {
-    {"flatten", Flatten},
-    {"linear", Linear},
-    {"relu", Relu},
-    {"gelu", Gelu},
+    {"flatten", [](Call, Input x) { return x.flatten(1); }},
+    {"linear", [](Call c, Input x) { return Map(c, x, 0); }},
+    {"relu", [](Call, Input x) { return at::relu(x); }},
+    {"gelu", [](Call, Input x) { return at::gelu(x); }},
     {"conv2d", Conv2d},
     {"conv2d_no_bias", Conv2d},
-    {"batch_norm2d", BatchNorm2d},
+    {"batch_norm2d", [](Call c, Input x) { return Normalize(c, 0, x); }},
     {"max_pool2d", MaxPool2d},
     {"adaptive_avg_pool2d", AdaptiveAvgPool2d},
     {"dropout", Dropout},
-    {"layer_norm", LayerNorm<6>},
-    {"layer_norm_e5", LayerNorm<5>},
-    {"layer_norm_e12", LayerNorm<12>},
-    {"tanh", Tanh},
-    {"gelu_new", ComputeGeluNew},
+    {"layer_norm", [](Call c, Input x) { return LayerNorm(c, x, 1e-6); }},
+    {"layer_norm_e5", [](Call c, Input x) { return LayerNorm(c, x, 1e-5); }},
+    {"layer_norm_e12", [](Call c, Input x) { return LayerNorm(c, x, 1e-12); }},
+    {"tanh", [](Call, Input x) { return at::tanh(x); }},
+    {"gelu_new", [](Call, Input x) { return at::gelu(x, "tanh"); }},
     {"padding_mask", ComputePaddingMask},
-    {"token_embedding", ComputeTokenEmbedding},
+    {"token_embedding",
+     [](Call c, Input x) { return at::embedding(c.parameter(0), x); }},
     {"padded_embedding", ComputePaddedEmbedding},
-    {"learned_positions", ComputeLearnedPositions},
+    {"learned_positions",
+     [](Call c, Input x) {
+       return x + c.parameter(0).narrow(0, 0, x.size(1));
+     }},
     {"masked_positions", ComputeMaskedPositions},
-    {"first_type", ComputeFirstType},
-    {"conv1d", ComputeConv1d},
+    {"first_type",
+     [](Call c, Input x) { return x + c.parameter(0).select(0, 0); }},
+    {"conv1d", [](Call c, Input x) { return MapInFirst(c, x, 0); }},
     {"causal_attention", ComputeCausalAttention},
     {"masked_attention", ComputeMaskedAttention},
-    {"tied_linear", ComputeTiedLinear},
+    {"tied_linear",
+     [](Call c, Input x) { return c.products.Linear(x, c.parameter(0), {}); }},
     {"split_pair", ComputeSplitPair},
-    {"lstm", ComputeLstm},
+    {"lstm", [](Call c, Input x) { return Swap(Direction(c, 0, Swap(x))); }},
     {"bidirectional_lstm", ComputeBidirectionalLstm},
     {"take_target", ComputeTakeTarget},
     {"additive_attention", ComputeAdditiveAttention},
-    {"join_context", ComputeJoinContext},
-    {"join_last_context", ComputeJoinLastContext},
-    {"score_tokens", Linear},
+    {"join_context",
+     [](Call c, Input x) {
+       return at::cat({x, c.beside->back()}, -1);
+     }},
+    {"join_last_context",
+     [](Call c, Input x) {
+       return at::cat({x, Take(c)}, -1);
+     }},
+    {"score_tokens", [](Call c, Input x) { return Map(c, x, 0); }},
     {"patch_embedding", PatchEmbedding},
     {"class_token", ClassToken},
-    {"position_embedding", PositionEmbedding},
+    {"position_embedding", [](Call c, Input x) { return x + c.parameter(0); }},
     {"attention", Attention},
     {"multihead_attention", Attention},
     {"residual_begin", ResidualBegin},
     {"residual_project", ResidualProject},
-    {"residual_end", ResidualEnd},
-    {"take_token", TakeToken},
+    {"residual_end",
+     [](Call c, Input x) { return std::exchange(c.remembered, {}) + x; }},
+    {"take_token", [](Call c, Input x) { return x.select(1, c.size(0)); }},
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <utility>
 

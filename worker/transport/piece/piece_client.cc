@@ -8,10 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/obs/log.h"
-#include "core/os/thread.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"

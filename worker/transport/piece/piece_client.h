@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/os/thread.h"
-#include "core/trust/certificates.h"
 #include "worker/pipeline/piece_store.h"
 #include "worker/transport/stream/plane_shared.h"
 

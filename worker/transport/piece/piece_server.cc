@@ -10,7 +10,6 @@
 #include "core/base/errors.h"
 #include "core/os/thread.h"
 #include "core/rpc/convert/report_convert.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "core/transfer/wire.h"
 #include "grpcpp/impl/codegen/proto_utils.h"

@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "core/cluster/run_order.h"
 #include "core/round/view.h"
-#include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "worker/rounds/parts/round_payload.h"
 #include "worker/rounds/parts/round_transport.h"

@@ -342,7 +342,7 @@ class RoundRun final : public RoundTransport,
   // Errors: as RoundInbox::Take
   //         Aborted   another stream has replaced this one
   //         NotFound  for another process
-  absl::StatusOr<FrameSink::Reading> OnFrame(
+  absl::StatusOr<InboundStream::Reading> OnFrame(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> slices, FrameLayout layout) override {
     PACELINE_RETURN_IF_ERROR(CheckIsMeant(layout.header.to, self_));
@@ -353,7 +353,7 @@ class RoundRun final : public RoundTransport,
     const absl::Status taken = taking.sender->inbox.Take(slices, layout);
     EndTake(stream, *taking.sender);
     PACELINE_RETURN_IF_ERROR(taken);
-    return FrameSink::Reading::kGoOn;
+    return InboundStream::Reading::kGoOn;
   }
   void OnStreamDone(const std::shared_ptr<InboundStream>& stream) override {
     // Freed without the lock.
@@ -385,7 +385,7 @@ class RoundRun final : public RoundTransport,
     int64_t forget_before = 0;
   };
   struct Taking {
-    FrameSink::Reading reading = FrameSink::Reading::kHold;
+    InboundStream::Reading reading = InboundStream::Reading::kHold;
     std::shared_ptr<Sender> sender;  // now busy; null: hold
     bool first = false;              // the first frame of this stream
   };

@@ -14,7 +14,6 @@
 #include "worker/transport/piece/piece_server.h"
 #include "worker/transport/stage/run_gate.h"
 #include "worker/transport/stage/run_state.h"
-#include "worker/transport/stream/plane.h"
 
 namespace paceline {
 namespace {
@@ -130,7 +129,6 @@ class DataPlane::State final : public Plane, public StageService {
 // --- Between runs ---------------------------------------------------------
 
 absl::StatusOr<RunConnections> DataPlane::State::Open(const RunWiring& wiring) {
-  PACELINE_RETURN_IF_ERROR(CheckWiring(wiring));
   const auto run = std::make_shared<RunState>(wiring, shared_);
   run->Wire();
   PACELINE_RETURN_IF_ERROR(OpenRun(wiring.fence, run));

@@ -25,7 +25,6 @@ class DataPlane : public PlaneOwner {
   // Send() still go out, for at most `linger`.
   //
   // Errors:
-  //   InvalidArgument     a wiring that does not fit together
   //   Aborted             the fence is not above all that were open before
   //   FailedPrecondition  another run is open
   //   Cancelled           after Shutdown()

@@ -20,54 +20,7 @@ absl::Status NoBoundary(absl::string_view what, FrameKind kind,
                   boundary, " of this worker");
 }
 
-// A worker that shares a stage must hold no other stage: then replicas alone
-// determine the receiver of a frame.
-absl::Status CheckReplicas(const RunWiring& wiring) {
-  int held = 0;
-  bool shared = false;
-  for (const StageWiring& stage : wiring.stages) {
-    const auto replicas = static_cast<int>(stage.replicas.size());
-    PACELINE_RETURN_IF_ERROR(CheckTurns(stage.route.turns(), replicas));
-    const auto own =
-        std::ranges::count(stage.replicas, wiring.self, &WorkerAddress::worker);
-    if (own == 0) continue;
-    held += static_cast<int>(own);
-    shared = shared || replicas > 1;
-  }
-  if (held == 0) {
-    return InvalidArgument("worker ", wiring.self.value, " holds no stage");
-  }
-  if (shared && held > 1) {
-    return InvalidArgument("worker ", wiring.self.value,
-                           " is a replica of a stage and holds another one");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
-
-absl::Status CheckWiring(const RunWiring& wiring) {
-  PACELINE_RETURN_IF_ERROR(CheckBounds(wiring.bounds, wiring.stages.size()));
-  PACELINE_RETURN_IF_ERROR(CheckReplicas(wiring));
-  if (wiring.boundaries.size() != wiring.stages.size() - 1) {
-    return InvalidArgument("shapes of ", wiring.boundaries.size(),
-                           " boundaries, need ", wiring.stages.size() - 1);
-  }
-  const auto stages = static_cast<int>(wiring.stages.size());
-  for (const Tie& tie : wiring.ties) {
-    if (tie.owner_stage >= 0 && tie.owner_stage <= tie.user_stage &&
-        tie.user_stage < stages) {
-      continue;
-    }
-    return InvalidArgument("parameter ", tie.parameter,
-                           " is tied between stages ", tie.owner_stage, " and ",
-                           tie.user_stage, " of ", stages);
-  }
-  if (wiring.micro_batch < 1) {
-    return InvalidArgument("micro-batches of ", wiring.micro_batch, " samples");
-  }
-  return absl::OkStatus();
-}
 
 RunState::RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared)
     : wiring_(std::move(wiring)),
@@ -286,20 +239,20 @@ std::map<WorkerId, int64_t> RunState::SentBytes() const {
   return sum;
 }
 
-absl::StatusOr<FrameSink::Reading> RunState::OnFrame(
+absl::StatusOr<InboundStream::Reading> RunState::OnFrame(
     const std::shared_ptr<InboundStream>& stream,
     absl::Span<const ByteSpan> message, FrameLayout layout) {
   FrameHeader& header = layout.header;
   if (header.kind == FrameKind::kHello) {
     PACELINE_RETURN_IF_ERROR(ReadPayload(message, layout).status());
     PACELINE_RETURN_IF_ERROR(OnHello(stream, {header.boundary, header.route}));
-    return FrameSink::Reading::kGoOn;
+    return InboundStream::Reading::kGoOn;
   }
   PACELINE_ASSIGN_OR_RETURN(const SequenceVerdict verdict,
                             CheckIncoming(stream, header));
   if (verdict == SequenceVerdict::kDuplicate) {
     ++shared_->counters.frames_dropped_duplicate;
-    return FrameSink::Reading::kGoOn;
+    return InboundStream::Reading::kGoOn;
   }
   PACELINE_ASSIGN_OR_RETURN(
       TensorList tensors,
@@ -308,7 +261,7 @@ absl::StatusOr<FrameSink::Reading> RunState::OnFrame(
       }));
   OnIntact(stream, {std::move(header), std::move(tensors)},
            layout.payload.bytes);
-  return FrameSink::Reading::kGoOn;
+  return InboundStream::Reading::kGoOn;
 }
 
 absl::Status RunState::OnHello(const std::shared_ptr<InboundStream>& stream,

@@ -25,16 +25,12 @@
 
 namespace paceline {
 
-// Errors: InvalidArgument  the parts of `wiring` do not fit together.
-absl::Status CheckWiring(const RunWiring& wiring);
-
 // Thread-safe.  Shared by the link and, while it is open, the plane: streams
 // may be inside when the run is dropped.
 class RunState final : public Link,
                        public PlaneRun,
                        public std::enable_shared_from_this<RunState> {
  public:
-  // wiring: CheckWiring() is OK.
   RunState(RunWiring wiring, std::shared_ptr<PlaneShared> shared);
 
   RunGate& gate() { return gate_; }
@@ -66,7 +62,7 @@ class RunState final : public Link,
   std::vector<std::weak_ptr<StageOutbound>> Close();
 
   // PlaneRun.  Receive() sees a frame after OnBurstEnd() at the latest.
-  absl::StatusOr<FrameSink::Reading> OnFrame(
+  absl::StatusOr<InboundStream::Reading> OnFrame(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message, FrameLayout layout) override;
   void OnBurstEnd() override;

@@ -1,10 +1,8 @@
 #include "worker/transport/stage/stage_outbound.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/obs/log.h"
 #include "core/os/thread.h"

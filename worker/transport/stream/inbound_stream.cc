@@ -5,14 +5,14 @@
 
 #include "core/base/errors.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "paceline/v1/stage.pb.h"
+#include "worker/transport/stream/plane.h"
 
 namespace paceline {
 namespace {
 
-// Limits of reading while the sink works: at least one message, at most this.
+// Limits of reading while the plane works: at least one message, at most this.
 constexpr size_t kBurstBytes = 4 << 20;
 constexpr size_t kBurstMessages = 256;
 
@@ -20,10 +20,9 @@ static_assert(kMaxChunkBytes <= kMaxRequestBytes);
 
 }  // namespace
 
-InboundStream::InboundStream(FrameSink& sink,
-                             std::shared_ptr<PlaneShared> shared,
+InboundStream::InboundStream(Plane& plane, std::shared_ptr<PlaneShared> shared,
                              size_t small_bytes)
-    : sink_(sink), shared_(std::move(shared)), small_bytes_(small_bytes) {}
+    : plane_(plane), shared_(std::move(shared)), small_bytes_(small_bytes) {}
 
 void InboundStream::Start(const std::string& peer) {
   auto place = shared_->strangers.Enter(peer);
@@ -157,14 +156,14 @@ void InboundStream::OnDone() {
     absl::MutexLock lock(&mutex_);
     self.swap(self_);
   }
-  sink_.OnStreamDone(self);
+  plane_.OnStreamDone(self);
 }
 
 void InboundStream::TakeBursts() {
   const std::shared_ptr<InboundStream> self = shared_from_this();
   while (NextBurst()) {
     while (!burst_.empty() && Take(self, burst_.front())) burst_.pop_front();
-    sink_.OnBurstEnd();
+    plane_.OnBurstEnd();
   }
 }
 
@@ -190,9 +189,9 @@ bool InboundStream::NextBurst() {
 
 bool InboundStream::Take(const std::shared_ptr<InboundStream>& self,
                          const grpc::ByteBuffer& message) {
-  const absl::StatusOr<FrameSink::Reading> taken = Offer(self, message);
+  const absl::StatusOr<Reading> taken = Offer(self, message);
   if (missing_bytes_ == 0) view_.Clear();
-  if (taken.ok() && *taken == FrameSink::Reading::kGoOn) return true;
+  if (taken.ok() && *taken == Reading::kGoOn) return true;
 
   absl::MutexLock lock(&mutex_);
   if (!taken.ok()) {
@@ -203,7 +202,7 @@ bool InboundStream::Take(const std::shared_ptr<InboundStream>& self,
   return false;
 }
 
-absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
+absl::StatusOr<InboundStream::Reading> InboundStream::Offer(
     const std::shared_ptr<InboundStream>& self,
     const grpc::ByteBuffer& message) {
   const auto bytes = static_cast<int64_t>(message.Length());
@@ -213,7 +212,7 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
   }
   if (first && bytes == kMaxChunkBytes) {
     PACELINE_ASSIGN_OR_RETURN(missing_bytes_,
-                              sink_.FrameBytes(self, view_.spans()));
+                              plane_.FrameBytes(self, view_.spans()));
   }
   if (missing_bytes_ > 0) {
     if (bytes == 0 || bytes > missing_bytes_) {
@@ -222,9 +221,9 @@ absl::StatusOr<FrameSink::Reading> InboundStream::Offer(
                              " are missing");
     }
     missing_bytes_ -= bytes;
-    if (missing_bytes_ > 0) return FrameSink::Reading::kGoOn;
+    if (missing_bytes_ > 0) return Reading::kGoOn;
   }
-  return sink_.OnMessage(self, view_.spans());
+  return plane_.OnMessage(self, view_.spans());
 }
 
 void InboundStream::HoldLocked() {

@@ -13,7 +13,6 @@
 #include "absl/synchronization/mutex.h"
 #include "core/rpc/listener.h"
 #include "core/transfer/credit.h"
-#include "core/transfer/frame_codec.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "worker/pipeline/link.h"
@@ -22,37 +21,10 @@
 
 namespace paceline {
 
-class InboundStream;
-
-// Takes the messages that a stream has read.  Thread-safe.
-class FrameSink {
- public:
-  virtual ~FrameSink() = default;
-
-  enum class Reading { kGoOn, kHold };
-
-  // Takes one message.  kHold: the sink did not take it; the stream offers it
-  // again after InboundStream::Resume().  An error ends the stream.
-  virtual absl::StatusOr<Reading> OnMessage(
-      const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) = 0;
-
-  // Reads a message of kMaxChunkBytes, which may be the first of several, and
-  // returns the bytes of the whole frame.  An error ends the stream.
-  virtual absl::StatusOr<int64_t> FrameBytes(
-      const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) = 0;
-
-  // No further message is here yet: the sink may hand on together all that it
-  // took since the last call.
-  virtual void OnBurstEnd() = 0;
-
-  // The stream has ended.
-  virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
-};
+class Plane;
 
 // Thread-safe.  Lives until gRPC has finished with it.  Its sender is a
-// stranger until the sink has answered.  A stranger's stream is read one small
+// stranger until the plane has answered.  A stranger's stream is read one small
 // message at a time, and ends when no answer comes in time (PlaneShared's
 // options).  gRPC's reading thread processes large messages, one ahead of the
 // next.  The plane's thread processes small ones in bursts, so that a frame
@@ -67,13 +39,17 @@ class InboundStream final
   // A stranger sends nothing larger than a message or a chunk of a round.
   static constexpr size_t kMostOfAStranger = 512 << 10;
 
-  // `sink` lives as long as the service; `shared` as in plane_shared.h.
-  InboundStream(FrameSink& sink, std::shared_ptr<PlaneShared> shared,
-                size_t small_bytes = kSmallBytes);
+  // What becomes of the stream after a message.  kHold: the plane did not take
+  // it, and is offered it again after Resume().
+  enum class Reading { kGoOn, kHold };
+
+  // `plane` lives as long as the service; `shared` as in plane_shared.h.
+  InboundStream(Plane& plane, std::shared_ptr<PlaneShared> shared,
+                size_t small_bytes);
 
   // peer: gRPC's name of the other side.
   void Start(const std::string& peer);
-  // Offers the held message to the sink again.
+  // Offers the held message to the plane again.
   void Resume();
   // Tells the sender.  Of several credits for one boundary only the last
   // counts.
@@ -92,7 +68,7 @@ class InboundStream final
   // How well the sender is known:
   //
   //   state      event                            next
-  //   kStranger  the sink answers                 kKnown
+  //   kStranger  the plane answers                kKnown
   //   kStranger, kKnown  an error, or the end     kEnding
   enum class Sender : uint8_t { kStranger, kKnown, kEnding };
 
@@ -101,7 +77,7 @@ class InboundStream final
   //   state      event                            next
   //   kIdle      a message comes                  kWorking
   //   kWorking   no message is left               kIdle
-  //   kWorking   the sink holds the stream        kHolding
+  //   kWorking   the plane holds the stream       kHolding
   //   kWorking   Resume()                         kResumed: holds do not count
   //   kResumed   the next burst begins            kWorking
   //   kHolding   Resume()                         kWorking
@@ -125,7 +101,7 @@ class InboundStream final
   bool Take(const std::shared_ptr<InboundStream>& self,
             const grpc::ByteBuffer& message);
   void AwaitAnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The sink has answered: the sender is no longer a stranger.
+  // The plane has answered: the sender is no longer a stranger.
   void AnswerLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HoldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsHeldLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -143,14 +119,14 @@ class InboundStream final
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant after construction.
-  FrameSink& sink_;
+  Plane& plane_;
   const std::shared_ptr<PlaneShared> shared_;
   const size_t small_bytes_;
 
-  // Returns the sink's answer to a message or, with its last chunk, to a frame.
-  absl::StatusOr<FrameSink::Reading> Offer(
-      const std::shared_ptr<InboundStream>& self,
-      const grpc::ByteBuffer& message);
+  // Returns the plane's answer to a message or, with its last chunk, to a
+  // frame.
+  absl::StatusOr<Reading> Offer(const std::shared_ptr<InboundStream>& self,
+                                const grpc::ByteBuffer& message);
 
   // Used by the one thread inside TakeBursts().
   MessageView view_;

@@ -1,7 +1,5 @@
 #include "worker/transport/stream/plane.h"
 
-#include "core/base/errors.h"
-
 namespace paceline {
 
 Plane::Plane(const PlaneOptions& options, const Traits& traits)
@@ -70,7 +68,7 @@ InboundStream* Plane::Accept(const std::string& peer) {
   return stream.get();
 }
 
-absl::StatusOr<FrameSink::Reading> Plane::OnMessage(
+absl::StatusOr<Plane::Reading> Plane::OnMessage(
     const std::shared_ptr<InboundStream>& stream,
     absl::Span<const ByteSpan> message) {
   absl::StatusOr<Reading> taken = Take(stream, message);
@@ -78,7 +76,7 @@ absl::StatusOr<FrameSink::Reading> Plane::OnMessage(
   return taken;
 }
 
-absl::StatusOr<FrameSink::Reading> Plane::Take(
+absl::StatusOr<Plane::Reading> Plane::Take(
     const std::shared_ptr<InboundStream>& stream,
     absl::Span<const ByteSpan> message) {
   PACELINE_ASSIGN_OR_RETURN(FrameLayout layout, Parse(message));

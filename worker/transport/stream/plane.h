@@ -25,19 +25,23 @@ class PlaneRun {
  public:
   virtual ~PlaneRun() = default;
 
-  // Takes a frame of this run, as FrameSink::OnMessage.
-  virtual absl::StatusOr<FrameSink::Reading> OnFrame(
+  // Takes a frame of this run, as Plane::OnMessage.
+  virtual absl::StatusOr<InboundStream::Reading> OnFrame(
       const std::shared_ptr<InboundStream>& stream,
       absl::Span<const ByteSpan> message, FrameLayout layout) = 0;
-  // As FrameSink.
+  // As Plane.
   virtual void OnBurstEnd() {}
   virtual void OnStreamDone(const std::shared_ptr<InboundStream>& stream) = 0;
 };
 
 // Thread-safe.  Shared by the plane's owner and by runs, streams and calls,
 // which may end later than the owner.
-class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
+class Plane : public std::enable_shared_from_this<Plane> {
  public:
+  using Reading = InboundStream::Reading;
+
+  virtual ~Plane() = default;
+
   PlaneStats stats() const { return shared_->counters.Read(); }
   // Places for streams other than exchanges of frames.
   StreamLimit& strangers() { return shared_->strangers; }
@@ -55,15 +59,20 @@ class Plane : public FrameSink, public std::enable_shared_from_this<Plane> {
   // Ends the open run, all streams and the thread.  Safe to repeat.
   void Shutdown();
 
-  // FrameSink.
+  // Takes one message that a stream has read.  An error ends the stream.
   absl::StatusOr<Reading> OnMessage(
       const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) final;
+      absl::Span<const ByteSpan> message);
+  // Reads a message of kMaxChunkBytes, which may be the first of several, and
+  // returns the bytes of the whole frame.  An error ends the stream.
   absl::StatusOr<int64_t> FrameBytes(
       const std::shared_ptr<InboundStream>& stream,
-      absl::Span<const ByteSpan> message) final;
-  void OnBurstEnd() final;
-  void OnStreamDone(const std::shared_ptr<InboundStream>& stream) final;
+      absl::Span<const ByteSpan> message);
+  // No further message is here yet: the run may hand on together all that it
+  // took since the last call.
+  void OnBurstEnd();
+  // The stream has ended.
+  void OnStreamDone(const std::shared_ptr<InboundStream>& stream);
 
  protected:
   struct Traits {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/os/thread.h"
 #include "core/rpc/channel.h"
 
 namespace paceline {
