@@ -92,38 +92,6 @@ double LayerSeconds(const PlanProblem& problem, LayerRange layers, int device) {
   return seconds;
 }
 
-double WorkSeconds(const PlanProblem& problem, LayerRange layers, int device) {
-  int boundaries = 0;
-  double bytes = 0;
-  if (layers.first > 0) {
-    ++boundaries;
-    bytes += problem.layers[layers.first - 1].output_bytes;
-  }
-  if (layers.last < static_cast<int>(problem.layers.size())) {
-    ++boundaries;
-    bytes += problem.layers[layers.last - 1].output_bytes;
-  }
-  return LayerSeconds(problem, layers, device) +
-         FrameSeconds(problem, device, boundaries, bytes);
-}
-
-std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
-                              const std::vector<int>& devices) {
-  std::vector<double> shares(devices.size(),
-                             1.0 / static_cast<double>(devices.size()));
-  if (!problem.uneven_shares) return shares;
-  std::vector<double> rates;
-  double total = 0;
-  for (const int device : devices) {
-    const double work = WorkSeconds(problem, layers, device);
-    if (!(work > 0)) return shares;
-    rates.push_back(1 / work);
-    total += rates.back();
-  }
-  for (size_t i = 0; i < devices.size(); ++i) shares[i] = rates[i] / total;
-  return shares;
-}
-
 double TieSeconds(const PlanProblem& problem, const Placement& placement) {
   if (!problem.training) return 0;
   double sum = 0;
@@ -197,6 +165,12 @@ absl::Status CheckMemory(const PlanProblem& problem, const Placement& placement,
     }
   }
   return absl::OkStatus();
+}
+
+double SecondsIfItFits(const PlanProblem& problem, const Placement& placement) {
+  const absl::StatusOr<PlacementCost> cost = CostOf(problem, placement);
+  const bool fits = cost.ok() && CheckMemory(problem, placement, *cost).ok();
+  return fits ? cost->step_seconds : HUGE_VAL;
 }
 
 }  // namespace paceline

@@ -66,14 +66,6 @@ inline double FrameSeconds(const PlanProblem& problem, int device,
 // Returns the seconds of [first, last) on `device`, without frames.
 double LayerSeconds(const PlanProblem& problem, LayerRange layers, int device);
 
-// Returns W_d: the layers and the frames of the stage's boundaries.
-double WorkSeconds(const PlanProblem& problem, LayerRange layers, int device);
-
-// Returns the shares that a policy gives `devices`: proportional to 1 / W_d, or
-// equal ones without uneven_shares or when some W_d is 0.
-std::vector<double> SharesFor(const PlanProblem& problem, LayerRange layers,
-                              const std::vector<int>& devices);
-
 // Returns the seconds a step that ties take in training.  Each tie whose ends
 // are on two stages sends its gradient to the owner and its value back, over
 // the slowest pair of their devices.  Nothing hides this time: the gate waits
@@ -103,5 +95,9 @@ absl::StatusOr<PlacementCost> CostOf(const PlanProblem& problem,
 // device, its layers, both numbers and the difference.
 absl::Status CheckMemory(const PlanProblem& problem, const Placement& placement,
                          const PlacementCost& cost);
+
+// Returns step_seconds of CostOf; infinity: `placement` is none, or does not
+// fit the memory.
+double SecondsIfItFits(const PlanProblem& problem, const Placement& placement);
 
 }  // namespace paceline

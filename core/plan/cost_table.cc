@@ -222,12 +222,8 @@ double CostTable::StageSeconds(const PlacedStage& stage) const {
   return WithSync(stage.layers, compute, SyncOf(stage.devices));
 }
 
-namespace {
-
-// Returns the times of a placement from those of its stages.
-template <typename StageSeconds>
-PlacementCost TimesOf(const CostTable& table, const Placement& placement,
-                      const StageSeconds& stage_seconds) {
+PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
+  const PlanProblem& problem = table.problem();
   PlacementCost cost;
   double sum = 0;
   TransferCost before;
@@ -238,27 +234,17 @@ PlacementCost TimesOf(const CostTable& table, const Placement& placement,
       after = table.TransferOf(stage.layers.last, stage, placement[s + 1]);
       cost.transfer_seconds.push_back(after.delay);
     }
-    const double seconds = stage_seconds(stage);
+    const double seconds = table.StageSeconds(stage);
     cost.stage_seconds.push_back(seconds);
     sum += seconds + after.delay;
-    cost.bottleneck_seconds = std::max(
-        cost.bottleneck_seconds, table.problem().overlap
-                                     ? std::max(seconds, after.occupied)
-                                     : seconds + before.delay + after.delay);
+    cost.bottleneck_seconds =
+        std::max(cost.bottleneck_seconds,
+                 problem.overlap ? std::max(seconds, after.occupied)
+                                 : seconds + before.delay + after.delay);
     before = after;
   }
   cost.step_seconds = table.weights().sum * sum +
                       table.weights().pace * cost.bottleneck_seconds;
-  return cost;
-}
-
-}  // namespace
-
-PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
-  const PlanProblem& problem = table.problem();
-  PlacementCost cost = TimesOf(table, placement, [&](const PlacedStage& stage) {
-    return table.StageSeconds(stage);
-  });
   cost.memory_bytes.assign(problem.devices.size(), 0);
   StagePlace place;
   for (const PlacedStage& stage : placement) {
@@ -274,15 +260,11 @@ PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement) {
   return cost;
 }
 
-double ObjectiveOf(const CostTable& table, const Placement& placement) {
+std::vector<double> SharesFor(const CostTable& table, LayerRange layers,
+                              const std::vector<int>& devices) {
   std::vector<double> shares;
-  return TimesOf(table, placement,
-                 [&](const PlacedStage& stage) {
-                   return table.StageSeconds(stage.layers, stage.devices,
-                                             table.SyncOf(stage.devices),
-                                             shares);
-                 })
-      .step_seconds;
+  table.StageSeconds(layers, devices, SyncCost(), shares);
+  return shares;
 }
 
 }  // namespace paceline

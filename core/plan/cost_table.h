@@ -203,7 +203,9 @@ class CostTable {
 // O(stages x devices^2 + layers).
 PlacementCost UntiedCostOf(const CostTable& table, const Placement& placement);
 
-// Returns UntiedCostOf(...).step_seconds with the shares of SharesFor.
-double ObjectiveOf(const CostTable& table, const Placement& placement);
+// Returns the shares that a policy gives `devices`: proportional to 1 / W_d, or
+// equal ones without uneven_shares or when some W_d is 0.  O(devices).
+std::vector<double> SharesFor(const CostTable& table, LayerRange layers,
+                              const std::vector<int>& devices);
 
 }  // namespace paceline

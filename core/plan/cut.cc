@@ -6,6 +6,7 @@
 
 #include "core/base/errors.h"
 #include "core/base/text.h"
+#include "core/plan/cost_table.h"
 
 namespace paceline {
 namespace {
@@ -31,26 +32,20 @@ struct Pieces {
 };
 
 // Cuts the layers of `stage` on its device into `count` parts.
-Pieces PiecesOf(const PlanProblem& problem, const PlacedStage& stage,
-                int count) {
-  const LayerRange& layers = stage.layers;
+Pieces PiecesOf(const CostTable& table, const PlacedStage& stage, int count) {
+  const int first = stage.layers.first;
   const int device = stage.devices.front();
-  PlanProblem part;
-  part.layers.assign(problem.layers.begin() + layers.first,
-                     problem.layers.begin() + layers.last);
-  part.devices = {problem.devices[device]};
-  std::vector<double>& seconds = part.devices[0].layer_seconds;
-  if (!seconds.empty()) {
-    seconds = {seconds.begin() + layers.first, seconds.begin() + layers.last};
-  }
-  part.training = problem.training;
   Pieces pieces;
-  for (LayerRange range : CutForDealing(part, count)) {
-    range.first += layers.first;
-    range.last += layers.first;
-    pieces.longest_seconds =
-        std::max(pieces.longest_seconds, LayerSeconds(problem, range, device));
-    pieces.ranges.push_back(range);
+  pieces.ranges = BestCut(
+      stage.layers.last - first, count, 0.0,
+      [&](double longest, int, LayerRange range) {
+        return std::max(longest, table.ComputeOnly(first + range.first,
+                                                   first + range.last, device));
+      });
+  for (LayerRange& range : pieces.ranges) {
+    range = {first + range.first, first + range.last};
+    pieces.longest_seconds = std::max(
+        pieces.longest_seconds, LayerSeconds(table.problem(), range, device));
   }
   return pieces;
 }
@@ -124,21 +119,13 @@ absl::StatusOr<Dealing> DealStages(const DealingRequest& request) {
 }
 
 std::vector<LayerRange> CutForDealing(const PlanProblem& problem, int stages) {
-  const int layers = static_cast<int>(problem.layers.size());
-  // [devices][layers + 1]: seconds of layers [0, l) on each device.
-  std::vector<std::vector<double>> until(problem.devices.size(), {0});
-  for (size_t device = 0; device < until.size(); ++device) {
-    for (int l = 0; l < layers; ++l) {
-      until[device].push_back(
-          until[device].back() +
-          LayerSeconds(problem, {l, l + 1}, static_cast<int>(device)));
-    }
-  }
-  return BestCut(
-      layers, stages, 0.0, [&](double longest, int stage, LayerRange range) {
-        const auto& seconds = until[stage % until.size()];
-        return std::max(longest, seconds[range.last] - seconds[range.first]);
-      });
+  const CostTable table(problem);
+  return BestCut(table.layers(), stages, 0.0,
+                 [&](double longest, int stage, LayerRange range) {
+                   return std::max(longest,
+                                   table.ComputeOnly(range.first, range.last,
+                                                     stage % table.devices()));
+                 });
 }
 
 std::vector<int> SpreadStages(int stages, int workers) {
@@ -157,9 +144,10 @@ SharedStages CutFurther(const PlanProblem& problem, const Placement& placement,
                      static_cast<size_t>(stages) <= problem.layers.size(),
                  "stages=", stages, " holders=", placement.size(),
                  " layers=", problem.layers.size());
+  const CostTable table(problem);
   std::vector<Pieces> pieces;
   for (const PlacedStage& stage : placement) {
-    pieces.push_back(PiecesOf(problem, stage, 1));
+    pieces.push_back(PiecesOf(table, stage, 1));
   }
   for (size_t made = placement.size(); made < static_cast<size_t>(stages);
        ++made) {
@@ -174,7 +162,7 @@ SharedStages CutFurther(const PlanProblem& problem, const Placement& placement,
       }
     }
     const int count = static_cast<int>(pieces[longest].ranges.size()) + 1;
-    pieces[longest] = PiecesOf(problem, placement[longest], count);
+    pieces[longest] = PiecesOf(table, placement[longest], count);
   }
   SharedStages shared;
   for (size_t i = 0; i < pieces.size(); ++i) {

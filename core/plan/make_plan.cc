@@ -15,6 +15,7 @@
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/job/job_keys.h"
+#include "core/plan/cost_table.h"
 #include "core/plan/cut.h"
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
@@ -176,13 +177,14 @@ absl::Status ShareOut(const JobSpec& spec, const ModelDescription& model,
   PACELINE_ASSIGN_OR_RETURN(
       const PlanInputs inputs,
       MakePlanInputs(spec, model, AsInputs(layout.workers), measurements));
+  const CostTable table(inputs.problem);
   const std::vector<int>& holders = layout.worker_of;
   layout.shares.clear();
   for (size_t first = 0, last = 0; first < holders.size(); first = last) {
     const LayerRange layers = layout.stages[first];
     while (last < holders.size() && layout.stages[last] == layers) ++last;
     for (const double share :
-         SharesFor(inputs.problem, layers,
+         SharesFor(table, layers,
                    {holders.begin() + first, holders.begin() + last})) {
       layout.shares.push_back(share);
     }

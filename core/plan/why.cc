@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/plan/cost_table.h"
 #include "core/plan/memory.h"
 #include "core/plan/stage_memory.h"
 
@@ -40,6 +41,7 @@ std::vector<int> LeftOut(const PlanProblem& problem,
 // place of that stage's devices.
 double SecondsWithOneMore(const PlanProblem& problem,
                           const Placement& placement, int device) {
+  const CostTable table(problem);
   double least = HUGE_VAL;
   for (size_t s = 0; s < placement.size(); ++s) {
     for (const bool replica : {true, false}) {
@@ -49,10 +51,8 @@ double SecondsWithOneMore(const PlanProblem& problem,
       if (!replica) devices.clear();
       devices.insert(std::upper_bound(devices.begin(), devices.end(), device),
                      device);
-      changed[s].shares = SharesFor(problem, changed[s].layers, devices);
-      const auto cost = CostOf(problem, changed);
-      if (!cost.ok() || !CheckMemory(problem, changed, *cost).ok()) continue;
-      least = std::min(least, cost->step_seconds);
+      changed[s].shares = SharesFor(table, changed[s].layers, devices);
+      least = std::min(least, SecondsIfItFits(problem, changed));
     }
   }
   return least;

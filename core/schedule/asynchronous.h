@@ -23,8 +23,8 @@ namespace paceline {
 constexpr int WarmUp(int stage, int stages) { return stages - 1 - stage; }
 
 // The order in which one stage computes, from an empty pipeline until it is
-// empty again.  Lists and streams of unknown length both use it, so that they
-// cannot differ.  Thread-compatible.
+// empty again: that of the schedule's lists, for a stream of unknown length.
+// Thread-compatible.
 class AsynchronousOrder {
  public:
   enum class Next : uint8_t {

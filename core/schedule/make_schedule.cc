@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
-#include "core/schedule/asynchronous.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
@@ -139,12 +138,6 @@ class ListScheduler {
   size_t remaining_ = 0;
 };
 
-std::vector<InstructionList> MergeByWorker(
-    const std::vector<InstructionList>& orders,
-    const std::vector<int>& worker_of, int workers) {
-  return ListScheduler(orders, worker_of, workers).Run();
-}
-
 // --- generators -------------------------------------------------------------
 //
 // A generator says in which order workers compute (F, B, I and W), before
@@ -171,7 +164,7 @@ absl::StatusOr<std::vector<InstructionList>> EachStage(
     orders.push_back(request.training ? stage_order(request, stage)
                                       : ForwardOnly(request, stage));
   }
-  return MergeByWorker(orders, request.worker_of, workers);
+  return ListScheduler(orders, request.worker_of, workers).Run();
 }
 
 // --- gpipe, 1f1b ------------------------------------------------------------
@@ -211,24 +204,21 @@ InstructionList OneForwardOneBackward(const ScheduleRequest& request,
 // micro-batches that it keeps as many as the first stage does.  They then fill
 // the gaps in which 1f1b waits for gradients at the end.
 InstructionList ZeroBubble(const ScheduleRequest& request, int stage) {
-  const int micro_batches = request.micro_batches;
-  const int warm_up = std::min(request.stages - 1 - stage, micro_batches);
   const int put_off = stage;
   InstructionList order;
-  int inputs = 0;
   int weights = 0;
-  const auto go_backward = [&] {
-    order.push_back({stage, Op::kBackwardInput, inputs++});
-    if (inputs - weights > put_off) {
+  for (const auto& [of, op, micro_batch] :
+       OneForwardOneBackward(request, stage)) {
+    if (op == Op::kForward) {
+      order.push_back({stage, op, micro_batch});
+      continue;
+    }
+    order.push_back({stage, Op::kBackwardInput, micro_batch});
+    if (micro_batch + 1 - weights > put_off) {
       order.push_back({stage, Op::kBackwardWeight, weights++});
     }
-  };
-  for (int forward = 0; forward < micro_batches; ++forward) {
-    order.push_back({stage, Op::kForward, forward});
-    if (forward >= warm_up) go_backward();
   }
-  while (inputs < micro_batches) go_backward();
-  while (weights < micro_batches) {
+  while (weights < request.micro_batches) {
     order.push_back({stage, Op::kBackwardWeight, weights++});
   }
   return order;
@@ -295,20 +285,14 @@ InstructionList InterleavedOfWorker(const ScheduleRequest& request, int workers,
 absl::StatusOr<std::vector<InstructionList>> Interleaved(
     const ScheduleRequest& request, int workers) {
   PACELINE_RETURN_IF_ERROR(CheckRoundRobin(request, workers));
-  if (!request.training) return EachStage<ForwardOnly>(request, workers);
-  // With one stage a worker there is nothing to interleave.
-  if (request.stages == workers) {
+  const absl::Status whole = CheckWholeGroups(request, workers);
+  // With one stage a worker there is nothing to interleave.  A group that is
+  // not whole is not back in time: the order below would deadlock.
+  if (!request.training || request.stages == workers ||
+      (request.shorter_batch && !whole.ok())) {
     return EachStage<OneForwardOneBackward>(request, workers);
   }
-  const absl::Status whole = CheckWholeGroups(request, workers);
-  if (!whole.ok()) {
-    // A group that is not whole is not back in time: the order below would
-    // deadlock.
-    if (request.shorter_batch) {
-      return EachStage<OneForwardOneBackward>(request, workers);
-    }
-    return whole;
-  }
+  PACELINE_RETURN_IF_ERROR(whole);
   std::vector<InstructionList> orders;
   for (int worker = 0; worker < workers; ++worker) {
     orders.push_back(InterleavedOfWorker(request, workers, worker));
@@ -318,27 +302,8 @@ absl::StatusOr<std::vector<InstructionList>> Interleaved(
 
 // --- pipedream --------------------------------------------------------------
 
-InstructionList PipeDreamOfStage(const ScheduleRequest& request, int stage) {
-  AsynchronousOrder next(stage, request.stages);
-  InstructionList order;
-  int forwards = 0;
-  int backwards = 0;
-  for (;;) {
-    switch (next.Decide(/*more=*/forwards < request.micro_batches)) {
-      case AsynchronousOrder::Next::kForward:
-        order.push_back({stage, Op::kForward, forwards++});
-        next.OnForward();
-        break;
-      case AsynchronousOrder::Next::kBackward:
-        order.push_back({stage, Op::kBackward, backwards++});
-        next.OnBackward();
-        break;
-      case AsynchronousOrder::Next::kNothing:
-        return order;
-    }
-  }
-}
-
+// Each stage has the order of 1F1B; what an asynchronous stage decides for
+// itself (AsynchronousOrder) is the same.
 absl::StatusOr<std::vector<InstructionList>> PipeDream(
     const ScheduleRequest& request, int workers) {
   // Two stages of one worker would have to agree whose turn it is in a stream
@@ -349,7 +314,7 @@ absl::StatusOr<std::vector<InstructionList>> PipeDream(
                            workers == 1 ? " worker" : " workers",
                            ": use fewer stages, or pipeline.schedule 1f1b");
   }
-  return EachStage<PipeDreamOfStage>(request, workers);
+  return EachStage<OneForwardOneBackward>(request, workers);
 }
 
 // The order of each of `workers` workers.  request.worker_of names each of

@@ -57,7 +57,7 @@ class EveryPlacement {
         for (int device = 0; set >> device; ++device) {
           if (set >> device & 1) stage.devices.push_back(device);
         }
-        stage.shares = SharesFor(problem_, stage.layers, stage.devices);
+        stage.shares = SharesFor(table_, stage.layers, stage.devices);
         placement_.push_back(std::move(stage));
         LayStage(last, free & ~set);
         placement_.pop_back();

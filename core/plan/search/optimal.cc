@@ -34,8 +34,8 @@ void Improve(const CostTable& table, int64_t steps, Placement& placement) {
   constexpr uint64_t kSeed = 1;
   absl::StatusOr<Placement> found = BestOfWalks(table, kSeed, steps);
   if (!found.ok() ||
-      (!placement.empty() &&
-       ObjectiveOf(table, *found) >= ObjectiveOf(table, placement))) {
+      (!placement.empty() && UntiedCostOf(table, *found).step_seconds >=
+                                 UntiedCostOf(table, placement).step_seconds)) {
     return;
   }
   placement = *std::move(found);
@@ -51,17 +51,8 @@ void Improve(const CostTable& table, int64_t steps, Placement& placement) {
   }
   for (PlacedStage& stage : placement) {
     std::ranges::sort(stage.devices);
-    stage.shares = SharesFor(table.problem(), stage.layers, stage.devices);
+    stage.shares = SharesFor(table, stage.layers, stage.devices);
   }
-}
-
-// Returns the step time; infinity: the placement does not fit.
-double SecondsOf(const PlanProblem& problem, const Placement& placement) {
-  const absl::StatusOr<PlacementCost> cost = CostOf(problem, placement);
-  if (!cost.ok() || !CheckMemory(problem, placement, *cost).ok()) {
-    return HUGE_VAL;
-  }
-  return cost->step_seconds;
 }
 
 // Returns 1 to `most`, those nearest to `stages` first; of two equally near the
@@ -80,7 +71,7 @@ absl::StatusOr<Solved> SolveOnce(const PlanProblem& problem) {
   Improve(table, ShortWalkSteps(table), answer.placement);
   const double known = answer.placement.empty()
                            ? HUGE_VAL
-                           : ObjectiveOf(table, answer.placement);
+                           : UntiedCostOf(table, answer.placement).step_seconds;
   Solved exact = SolveExactly(table, known, kExactSteps);
   if (!exact.placement.empty()) answer.placement = std::move(exact.placement);
   answer.exact = exact.exact;
@@ -98,7 +89,7 @@ absl::StatusOr<Solved> SolveOptimal(const PlanProblem& problem) {
   // If this problem has no answer, the original one has none either: it needs
   // more memory.
   PACELINE_ASSIGN_OR_RETURN(Solved loose, SolveOnce(problem));
-  if (SecondsOf(problem, loose.placement) < HUGE_VAL) return loose;
+  if (SecondsIfItFits(problem, loose.placement) < HUGE_VAL) return loose;
 
   const int most =
       static_cast<int>(std::min(problem.layers.size(), problem.devices.size()));
@@ -122,7 +113,7 @@ absl::StatusOr<Solved> SolveOptimal(const PlanProblem& problem) {
       continue;
     }
     best.exact = best.exact && answer->exact;
-    const double seconds = SecondsOf(counted, answer->placement);
+    const double seconds = SecondsIfItFits(counted, answer->placement);
     if (seconds >= best_seconds) continue;
     best_seconds = seconds;
     best.placement = std::move(answer->placement);

@@ -691,7 +691,7 @@ PlacedStage Search::StageOf(const Label& label, std::vector<int>& taken) const {
     }
   }
   std::sort(stage.devices.begin(), stage.devices.end());
-  stage.shares = SharesFor(table_.problem(), stage.layers, stage.devices);
+  stage.shares = SharesFor(table_, stage.layers, stage.devices);
   return stage;
 }
 

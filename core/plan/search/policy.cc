@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <optional>
+#include <cstdint>
+#include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,40 +21,32 @@ namespace {
 
 struct Policy {
   absl::string_view name;
-  absl::StatusOr<Solved> (*solve)(const PlanProblem& problem,
-                                  const PolicyOptions& options);
+  absl::StatusOr<Solved> (*solve)(const PlanProblem& problem, uint64_t seed);
 };
 
-absl::StatusOr<Solved> Placed(absl::StatusOr<Placement> placement,
-                              bool exact = false) {
-  PACELINE_RETURN_IF_ERROR(placement.status());
-  return Solved{*std::move(placement), exact};
+// Gives every policy one signature; those that draw take the seed.
+template <auto kPlace, bool kExact = false>
+absl::StatusOr<Solved> Place(const PlanProblem& problem, uint64_t seed) {
+  const auto place = [&] {
+    if constexpr (std::is_invocable_v<decltype(kPlace), const PlanProblem&>) {
+      return kPlace(problem);
+    } else {
+      return kPlace(problem, seed);
+    }
+  };
+  PACELINE_ASSIGN_OR_RETURN(Placement placement, place());
+  return Solved{std::move(placement), kExact};
 }
 
 // Sorted by name.
 constexpr Policy kPolicies[] = {
-    {"brute",
-     [](const PlanProblem& problem, const PolicyOptions&) {
-       return Placed(BrutePlacement(problem), true);
-     }},
-    {"equal",
-     [](const PlanProblem& problem, const PolicyOptions&) {
-       return Placed(EqualPlacement(problem));
-     }},
-    {"mcmc",
-     [](const PlanProblem& problem, const PolicyOptions& options) {
-       return Placed(McmcPlacement(problem, options.seed));
-     }},
-    {"min-cut",
-     [](const PlanProblem& problem, const PolicyOptions&) {
-       return Placed(MinCutPlacement(problem));
-     }},
+    {"brute", Place<BrutePlacement, /*kExact=*/true>},
+    {"equal", Place<EqualPlacement>},
+    {"mcmc", Place<McmcPlacement>},
+    {"min-cut", Place<MinCutPlacement>},
     {"optimal", [](const PlanProblem& problem,
-                   const PolicyOptions&) { return SolveOptimal(problem); }},
-    {"soft",
-     [](const PlanProblem& problem, const PolicyOptions& options) {
-       return Placed(SoftPlacement(problem, options.seed));
-     }},
+                   uint64_t) { return SolveOptimal(problem); }},
+    {"soft", Place<SoftPlacement>},
 };
 
 absl::Status UnknownPolicy(absl::string_view policy) {
@@ -90,36 +84,20 @@ absl::StatusOr<PlanAnswer> AnswerOf(const PlanProblem& problem, Solved solved,
   return answer;
 }
 
-// Returns the best placement of all layers on one device that holds them, if it
-// takes less than `seconds`.
-std::optional<Placement> OneStageBelow(const PlanProblem& problem,
-                                       double seconds) {
-  std::optional<Placement> best;
-  const int layers = static_cast<int>(problem.layers.size());
-  const int devices = static_cast<int>(problem.devices.size());
-  for (int device = 0; device < devices; ++device) {
-    const Placement placement = {{{0, layers}, {device}, {1}}};
-    const absl::StatusOr<PlacementCost> cost = CostOf(problem, placement);
-    if (!cost.ok() || cost->step_seconds >= seconds ||
-        !CheckMemory(problem, placement, *cost).ok()) {
-      continue;
-    }
-    seconds = cost->step_seconds;
-    best = placement;
-  }
-  return best;
-}
-
 // The policies ignore ties while they search.  Their largest error is on one
-// stage, where ties cost nothing.
-absl::Status LookAtTies(const PlanProblem& problem, Solved& solved) {
+// stage, where ties cost nothing: takes the best such stage if it is quicker.
+void LookAtTies(const PlanProblem& problem, Solved& solved) {
   solved.exact = false;
-  if (problem.stages > 1) return absl::OkStatus();
-  PACELINE_ASSIGN_OR_RETURN(const PlacementCost cost,
-                            CostOf(problem, solved.placement));
-  std::optional<Placement> together = OneStageBelow(problem, cost.step_seconds);
-  if (together.has_value()) solved.placement = *std::move(together);
-  return absl::OkStatus();
+  if (problem.stages > 1) return;
+  double least = SecondsIfItFits(problem, solved.placement);
+  const int layers = static_cast<int>(problem.layers.size());
+  for (int device = 0; device < std::ssize(problem.devices); ++device) {
+    const Placement together = {{{0, layers}, {device}, {1}}};
+    const double seconds = SecondsIfItFits(problem, together);
+    if (seconds >= least) continue;
+    least = seconds;
+    solved.placement = together;
+  }
 }
 
 }  // namespace
@@ -145,10 +123,8 @@ absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
   }
   PlanProblem untied = problem;
   untied.ties.clear();
-  PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(untied, options));
-  if (!problem.ties.empty()) {
-    PACELINE_RETURN_IF_ERROR(LookAtTies(problem, solved));
-  }
+  PACELINE_ASSIGN_OR_RETURN(Solved solved, known->solve(untied, options.seed));
+  if (!problem.ties.empty()) LookAtTies(problem, solved);
   PACELINE_ASSIGN_OR_RETURN(PlanAnswer answer,
                             AnswerOf(problem, std::move(solved), options));
   PACELINE_RETURN_IF_ERROR(CheckMemory(problem, answer.placement, answer.cost));

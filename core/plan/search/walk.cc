@@ -507,9 +507,8 @@ void WalkState::Settle(const Stages& from, Stages& to) {
 Placement WalkState::ToPlacement() const {
   Placement placement;
   for (const WalkStage& stage : draft_.placed) {
-    placement.push_back(
-        {stage.layers, stage.devices,
-         SharesFor(table_.problem(), stage.layers, stage.devices)});
+    placement.push_back({stage.layers, stage.devices,
+                         SharesFor(table_, stage.layers, stage.devices)});
   }
   return placement;
 }

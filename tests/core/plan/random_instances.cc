@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/plan/cost_table.h"
 
 namespace paceline {
 namespace {
@@ -199,7 +200,7 @@ Placement RandomPlacement(const PlanProblem& problem, SplitMix64& random) {
     for (size_t i = 0; i < replicas; ++i)
       stage.devices.push_back(order[next++]);
     std::sort(stage.devices.begin(), stage.devices.end());
-    stage.shares = SharesFor(problem, stage.layers, stage.devices);
+    stage.shares = SharesFor(CostTable(problem), stage.layers, stage.devices);
     if (random.Below(2) == 0) {
       double total = 0;
       for (double& share : stage.shares) {

@@ -208,7 +208,8 @@ class PlanScript final : public Script {
       for (const double each : RealsAt(2)) {
         devices.push_back(static_cast<int>(each));
       }
-      Say(absl::StrJoin(SharesFor(problem_, RangeOf(Word(1)), devices), " "));
+      const CostTable table(problem_);
+      Say(absl::StrJoin(SharesFor(table, RangeOf(Word(1)), devices), " "));
     } else {
       return false;
     }
