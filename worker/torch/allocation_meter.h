@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "torch/torch.h"
+#include "ATen/ATen.h"
 
 namespace paceline {
 

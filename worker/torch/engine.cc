@@ -25,7 +25,7 @@
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
 #include "core/transfer/checksum.h"
-#include "torch/torch.h"
+#include "torch/csrc/autograd/autograd.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"
 #include "worker/torch/operations/precision.h"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <sstream>
 
+#include "ATen/ATen.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,7 +14,6 @@
 #include "core/data/data_sets.h"
 #include "core/os/files.h"
 #include "core/transfer/checksum.h"
-#include "torch/torch.h"
 #include "worker/meters/cpu.h"
 #include "worker/torch/allocation_meter.h"
 #include "worker/torch/guard.h"

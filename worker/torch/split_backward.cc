@@ -6,9 +6,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ATen/ATen.h"
 #include "absl/algorithm/container.h"
+#include "torch/csrc/autograd/autograd.h"
 #include "torch/csrc/autograd/engine.h"
-#include "torch/torch.h"
 
 namespace paceline {
 namespace {

@@ -5,9 +5,9 @@
 #include <mutex>
 #include <utility>
 
+#include "ATen/ATen.h"
 #include "core/model/description.h"
 #include "core/model/initialize.h"
-#include "torch/torch.h"
 #include "worker/torch/allocation_meter.h"
 
 namespace paceline {

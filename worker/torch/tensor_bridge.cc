@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <memory>
 
+#include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/data/data_sets.h"
-#include "torch/torch.h"
 
 namespace paceline {
 

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "ATen/ATen.h"
 #include "absl/strings/match.h"
 #include "core/base/errors.h"
 #include "core/model/initialize.h"
 #include "core/optim/optimizer.h"
-#include "torch/torch.h"
 #include "worker/torch/script.h"
 #include "worker/torch/tensor_bridge.h"
 

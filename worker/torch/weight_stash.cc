@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "ATen/ATen.h"
 #include "core/base/errors.h"
-#include "torch/torch.h"
 #include "worker/torch/tensor_bridge.h"
 
 namespace paceline {

@@ -6,11 +6,11 @@
 #include <memory>
 #include <utility>
 
+#include "ATen/ATen.h"
 #include "absl/strings/str_cat.h"
 #include "core/model/operation.h"
 #include "torch/csrc/autograd/function.h"
 #include "torch/csrc/autograd/functions/utils.h"
-#include "torch/torch.h"
 
 namespace paceline {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
+#include "ATen/ATen.h"
 #include "torch/csrc/autograd/function.h"
 #include "torch/csrc/autograd/functions/utils.h"
-#include "torch/torch.h"
 
 namespace paceline {
 
