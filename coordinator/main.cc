@@ -185,10 +185,10 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   policy.membership.lease = options.lease;
   Coordinator coordinator(policy, std::move(stored), store, weights_store,
                           checkpoints, clock, metrics);
-  CoordinatorService workers(coordinator, metrics);
-  ControlService clients(coordinator, metrics);
-  PieceService pieces(coordinator);
-  TrustService trust(coordinator, authority, metrics);
+  const auto workers = MakeCoordinatorService(coordinator, metrics);
+  const auto clients = MakeControlService(coordinator, metrics);
+  const auto pieces = MakePieceService(coordinator);
+  const auto trust = MakeTrustService(coordinator, authority, metrics);
   Readiness readiness;
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at->host);
@@ -201,7 +201,8 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
             options.http_tls);
 
   absl::StatusOr<BoundServer> server =
-      StartServer(GrpcOptions(options), {&workers, &clients, &pieces, &trust});
+      StartServer(GrpcOptions(options),
+                  {workers.get(), clients.get(), pieces.get(), trust.get()});
   absl::Status started = AtOption(options.origins, "listen", server.status());
   if (started.ok()) {
     const absl::StatusOr<int> port =

@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/errors.h"
 #include "core/cluster/job_state.h"
+#include "core/rpc/call_trust.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"

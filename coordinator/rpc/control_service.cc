@@ -11,7 +11,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/rpc/serve.h"
 #include "core/base/errors.h"
+#include "core/rpc/listener.h"
+#include "paceline/v1/control.grpc.pb.h"
 
 namespace paceline {
 namespace {
@@ -193,20 +196,77 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::MeshUpdate>,
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // no gRPC call any more
 };
 
+// Turns calls of clients into calls on Coordinator, and back; decides nothing.
+// Thread-safe.
+class ControlService final : public v1::Control::CallbackService {
+ public:
+  ControlService(Coordinator& coordinator, CoordinatorMetrics& metrics)
+      : coordinator_(coordinator), metrics_(metrics) {}
+
+  PACELINE_CALL(SubmitJob, SubmitJobRequest, SubmitJobResponse,
+                coordinator_.Submit(*request, done))
+  PACELINE_CALL(ListJobs, ListJobsRequest, ListJobsResponse,
+                coordinator_.ListJobs(*request, done))
+  PACELINE_CALL(GetJob, GetJobRequest, Job, coordinator_.GetJob(*request, done))
+  PACELINE_CALL(GetEvents, GetEventsRequest, GetEventsResponse,
+                coordinator_.GetEvents(*request, done))
+  PACELINE_CALL(GetLogs, GetLogsRequest, GetLogsResponse,
+                coordinator_.GetLogs(*request, done))
+  PACELINE_CALL(StopJob, StopJobRequest, Job,
+                coordinator_.Stop(JobId{request->id()}, done))
+  PACELINE_CALL(DeleteJob, DeleteJobRequest, DeleteJobResponse,
+                coordinator_.Delete(JobId{request->id()}, done))
+  PACELINE_CALL(ListWorkers, ListWorkersRequest, ListWorkersResponse,
+                coordinator_.ListWorkers(*request, done))
+  PACELINE_CALL(DrainWorker, DrainWorkerRequest, Worker,
+                coordinator_.Change(done, [request](Brain& brain, Moment now) {
+                  return brain.OnDrain(request->worker(), !request->undrain(),
+                                       now);
+                }))
+  PACELINE_CALL(ForgetWorker, ForgetWorkerRequest, Worker,
+                coordinator_.Change(done, [request](Brain& brain, Moment now) {
+                  return brain.OnForget(request->worker(), now);
+                }))
+  PACELINE_CALL(StartProfile, StartProfileRequest, StartProfileResponse,
+                coordinator_.Ask(done, [request](Brain& brain, Moment now) {
+                  return brain.OnProfile(*request, now);
+                }))
+  PACELINE_CALL(GetProfile, GetProfileRequest, GetProfileResponse,
+                coordinator_.Ask(done, [request](Brain& brain, Moment now) {
+                  return brain.ViewProfile(*request, now.now);
+                }))
+  PACELINE_CALL(ListMeasurements, ListMeasurementsRequest,
+                ListMeasurementsResponse,
+                coordinator_.Ask(done, [request](Brain& brain, Moment) {
+                  return brain.ViewMeasurements(*request);
+                }))
+  grpc::ServerWriteReactor<v1::WeightsChunk>* ExportWeights(
+      grpc::CallbackServerContext* context,
+      const v1::ExportWeightsRequest* request) override {
+    return new ExportReactor(coordinator_, metrics_, *request, context->peer(),
+                             exports_.Enter(context->peer()));
+  }
+  grpc::ServerWriteReactor<v1::MeshUpdate>* WatchMesh(
+      grpc::CallbackServerContext* context,
+      const v1::WatchMeshRequest* request) override {
+    Listener::OnMessage(context->peer(),
+                        static_cast<int64_t>(request->ByteSizeLong()));
+    return WatchReactor::Start(coordinator_, metrics_, *context,
+                               watches_.Enter(context->peer()));
+  }
+
+ private:
+  Coordinator& coordinator_;
+  CoordinatorMetrics& metrics_;
+  StreamLimit exports_;
+  StreamLimit watches_;
+};
+
 }  // namespace
 
-grpc::ServerWriteReactor<v1::MeshUpdate>* ControlService::WatchMesh(
-    Context* context, const v1::WatchMeshRequest* request) {
-  Listener::OnMessage(context->peer(),
-                      static_cast<int64_t>(request->ByteSizeLong()));
-  return WatchReactor::Start(coordinator_, metrics_, *context,
-                             watches_.Enter(context->peer()));
-}
-
-grpc::ServerWriteReactor<v1::WeightsChunk>* ControlService::ExportWeights(
-    Context* context, const v1::ExportWeightsRequest* request) {
-  return new ExportReactor(coordinator_, metrics_, *request, context->peer(),
-                           exports_.Enter(context->peer()));
+std::unique_ptr<grpc::Service> MakeControlService(Coordinator& coordinator,
+                                                  CoordinatorMetrics& metrics) {
+  return std::make_unique<ControlService>(coordinator, metrics);
 }
 
 }  // namespace paceline

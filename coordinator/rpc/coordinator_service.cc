@@ -23,8 +23,10 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
 
 namespace paceline {
 
@@ -384,19 +386,44 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
   std::optional<CallDeadline> deadline_;
 };
 
+// Turns calls of workers into calls on Coordinator, and back; decides nothing.
+// Thread-safe.
+class CoordinatorService final : public v1::Coordinator::CallbackService {
+ public:
+  CoordinatorService(Coordinator& coordinator, CoordinatorMetrics& metrics,
+                     absl::Duration registration)
+      : coordinator_(coordinator),
+        metrics_(metrics),
+        registration_(registration) {}
+
+  grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attach(
+      grpc::CallbackServerContext* context) override {
+    return AttachStream::Start(coordinator_, metrics_, context->peer(),
+                               context->auth_context(), strangers_,
+                               registration_);
+  }
+
+  grpc::ServerReadReactor<v1::WeightsPiece>* UploadWeights(
+      grpc::CallbackServerContext* context,
+      v1::WeightsReceipt* receipt) override {
+    return new UploadReactor(coordinator_, receipt, *context,
+                             strangers_.Enter(context->peer()));
+  }
+
+ private:
+  Coordinator& coordinator_;
+  CoordinatorMetrics& metrics_;
+  const absl::Duration registration_;
+  StreamLimit strangers_;
+};
+
 }  // namespace
 
-grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
-CoordinatorService::Attach(grpc::CallbackServerContext* context) {
-  return AttachStream::Start(coordinator_, metrics_, context->peer(),
-                             context->auth_context(), strangers_,
-                             registration_);
-}
-
-grpc::ServerReadReactor<v1::WeightsPiece>* CoordinatorService::UploadWeights(
-    grpc::CallbackServerContext* context, v1::WeightsReceipt* receipt) {
-  return new UploadReactor(coordinator_, receipt, *context,
-                           strangers_.Enter(context->peer()));
+std::unique_ptr<grpc::Service> MakeCoordinatorService(
+    Coordinator& coordinator, CoordinatorMetrics& metrics,
+    absl::Duration registration) {
+  return std::make_unique<CoordinatorService>(coordinator, metrics,
+                                              registration);
 }
 
 // --- conversions ------------------------------------------------------------

@@ -1,6 +1,7 @@
 // paceline.v1.Coordinator, the service for workers.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,36 +10,16 @@
 #include "coordinator/jobs/records.h"
 #include "coordinator/mesh/mesh_state.h"
 #include "coordinator/watch/metrics.h"
-#include "core/rpc/listener.h"
-#include "paceline/v1/coordinator.grpc.pb.h"
+#include "grpcpp/impl/codegen/service_type.h"
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
 
-// Turns calls of workers into calls on Coordinator, and back; decides nothing.
-// Thread-safe.  Outlived by both references of the constructor.
-class CoordinatorService final : public v1::Coordinator::CallbackService {
- public:
-  // registration: the time in which an Attach must send its registration.
-  CoordinatorService(Coordinator& coordinator, CoordinatorMetrics& metrics,
-                     absl::Duration registration = absl::Seconds(10))
-      : coordinator_(coordinator),
-        metrics_(metrics),
-        registration_(registration) {}
-
-  grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Attach(
-      grpc::CallbackServerContext* context) override;
-
-  grpc::ServerReadReactor<v1::WeightsPiece>* UploadWeights(
-      grpc::CallbackServerContext* context,
-      v1::WeightsReceipt* receipt) override;
-
- private:
-  Coordinator& coordinator_;
-  CoordinatorMetrics& metrics_;
-  const absl::Duration registration_;
-  StreamLimit strangers_;
-};
+// registration: the time in which an Attach must send its registration.
+// Outlived by both references.
+std::unique_ptr<grpc::Service> MakeCoordinatorService(
+    Coordinator& coordinator, CoordinatorMetrics& metrics,
+    absl::Duration registration = absl::Seconds(10));
 
 // --- conversions ------------------------------------------------------------
 

@@ -10,7 +10,9 @@
 #include "core/cluster/run_order.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/report_convert.h"
+#include "core/rpc/listener.h"
 #include "core/rpc/status.h"
+#include "paceline/v1/stage.grpc.pb.h"
 
 namespace paceline {
 
@@ -196,12 +198,28 @@ class PieceReactor final : public grpc::ServerWriteReactor<v1::PieceChunk> {
   int64_t offset_ = 0;
 };
 
+// Turns calls of workers into calls on Coordinator; decides nothing.
+// Thread-safe.
+class PieceService final : public v1::Stage::CallbackService {
+ public:
+  explicit PieceService(Coordinator& coordinator) : coordinator_(coordinator) {}
+
+  grpc::ServerWriteReactor<v1::PieceChunk>* Pieces(
+      grpc::CallbackServerContext* context,
+      const v1::PieceRequest* request) override {
+    return new PieceReactor(coordinator_, *request, context->peer(),
+                            streams_.Enter(context->peer()));
+  }
+
+ private:
+  Coordinator& coordinator_;
+  StreamLimit streams_;
+};
+
 }  // namespace
 
-grpc::ServerWriteReactor<v1::PieceChunk>* PieceService::Pieces(
-    grpc::CallbackServerContext* context, const v1::PieceRequest* request) {
-  return new PieceReactor(coordinator_, *request, context->peer(),
-                          streams_.Enter(context->peer()));
+std::unique_ptr<grpc::Service> MakePieceService(Coordinator& coordinator) {
+  return std::make_unique<PieceService>(coordinator);
 }
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
 // Pieces of checkpoints over Stage.Pieces: GrpcPieceFetcher gets them from
-// workers, PieceService hands them to workers.
+// workers, its service hands them to workers.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,9 @@
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/jobs/checkpoint_store.h"
-#include "core/rpc/listener.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
-#include "paceline/v1/stage.grpc.pb.h"
+#include "grpcpp/impl/codegen/service_type.h"
 
 namespace paceline {
 
@@ -42,19 +41,7 @@ class GrpcPieceFetcher final : public PieceFetcher {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
-// Turns calls of workers into calls on Coordinator; decides nothing.
-// Thread-safe.  Outlived by the coordinator.
-class PieceService final : public v1::Stage::CallbackService {
- public:
-  explicit PieceService(Coordinator& coordinator) : coordinator_(coordinator) {}
-
-  grpc::ServerWriteReactor<v1::PieceChunk>* Pieces(
-      grpc::CallbackServerContext* context,
-      const v1::PieceRequest* request) override;
-
- private:
-  Coordinator& coordinator_;
-  StreamLimit streams_;
-};
+// Outlived by the coordinator.
+std::unique_ptr<grpc::Service> MakePieceService(Coordinator& coordinator);
 
 }  // namespace paceline

@@ -8,12 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "coordinator/rpc/serve.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/cluster/worker_name.h"
 #include "core/obs/log.h"
 #include "core/os/files.h"
 #include "core/rpc/enrol.h"
 #include "core/transfer/checksum.h"
+#include "paceline/v1/trust.grpc.pb.h"
 
 namespace paceline {
 
@@ -29,7 +32,64 @@ std::string Sha256Of(const std::string& text) {
   return hash.HexDigest();
 }
 
-}  // namespace
+// Thread-safe.
+class TrustService final : public v1::Trust::CallbackService {
+ public:
+  // authority: null without TLS.
+  TrustService(Coordinator& coordinator, const Authority* authority,
+               CoordinatorMetrics& metrics)
+      : coordinator_(coordinator), authority_(authority), metrics_(metrics) {}
+
+  PACELINE_CALL(GetAuthority, GetAuthorityRequest, Authority,
+                WithTls(done, [&] { done(ViewAuthority()); }))
+  PACELINE_CALL(Join, JoinRequest, Certificate,
+                WithTls(done, [&] { DoJoin(*request, context->peer(), done); }))
+  PACELINE_CALL(Renew, RenewRequest, Certificate, WithTls(done, [&] {
+                  DoRenew(*request, context->auth_context(), done);
+                }))
+  PACELINE_CALL(CreateToken, CreateTokenRequest, CreateTokenResponse,
+                WithTls(done, [&] { DoCreateToken(*request, done); }))
+  PACELINE_CALL(ListTokens, ListTokensRequest, ListTokensResponse,
+                WithTls(done, [&] {
+                  coordinator_.Ask(done, [request](Brain& brain, Moment now) {
+                    return brain.tokens().View(*request, now);
+                  });
+                }))
+  PACELINE_CALL(RevokeToken, RevokeTokenRequest, JoinToken, WithTls(done, [&] {
+                  coordinator_.Change(done, [request](Brain& brain, Moment) {
+                    return brain.tokens().OnRevoke(request->id());
+                  });
+                }))
+  PACELINE_CALL(Revoke, RevokeRequest, Revocation,
+                WithTls(done, [&] { DoRevoke(*request, done); }))
+
+ private:
+  // Calls `ask`; without TLS it fails.
+  template <typename Answer, typename Ask>
+  void WithTls(const Answer& done, const Ask& ask) {
+    if (authority_ != nullptr) return ask();
+    done(FailedPrecondition(
+        "this coordinator runs without TLS: it has neither tokens nor "
+        "certificates; start it with --tls"));
+  }
+
+  v1::Authority ViewAuthority() const;
+  void DoJoin(const v1::JoinRequest& request, const std::string& peer,
+              const Done<v1::Certificate>& done);
+  absl::StatusOr<v1::Certificate> SignFor(const Identity& identity,
+                                          const std::string& request) const;
+  void DoRenew(const v1::RenewRequest& request,
+               const std::shared_ptr<const grpc::AuthContext>& caller,
+               const Done<v1::Certificate>& done);
+  void DoRevoke(const v1::RevokeRequest& request,
+                const Done<v1::Revocation>& done);
+  void DoCreateToken(const v1::CreateTokenRequest& request,
+                     const Done<v1::CreateTokenResponse>& done);
+
+  Coordinator& coordinator_;
+  const Authority* const authority_;
+  CoordinatorMetrics& metrics_;
+};
 
 v1::Authority TrustService::ViewAuthority() const {
   v1::Authority authority;
@@ -152,6 +212,14 @@ void TrustService::DoCreateToken(const v1::CreateTokenRequest& request,
         return brain.tokens().OnCreate(request, token.id,
                                        Sha256Of(token.secret), now);
       });
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTrustService(Coordinator& coordinator,
+                                                const Authority* authority,
+                                                CoordinatorMetrics& metrics) {
+  return std::make_unique<TrustService>(coordinator, authority, metrics);
 }
 
 absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(

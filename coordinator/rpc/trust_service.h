@@ -9,12 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/rpc/serve.h"
 #include "coordinator/watch/metrics.h"
-#include "core/base/errors.h"
 #include "core/rpc/tls.h"
 #include "core/trust/certificates.h"
-#include "paceline/v1/trust.grpc.pb.h"
+#include "grpcpp/impl/codegen/service_type.h"
 
 namespace paceline {
 
@@ -63,63 +61,9 @@ class Authority {
   std::string fingerprint_;
 };
 
-// Thread-safe.  Outlived by the constructor's arguments.
-class TrustService final : public v1::Trust::CallbackService {
- public:
-  // authority: null without TLS.
-  TrustService(Coordinator& coordinator, const Authority* authority,
-               CoordinatorMetrics& metrics)
-      : coordinator_(coordinator), authority_(authority), metrics_(metrics) {}
-
-  PACELINE_CALL(GetAuthority, GetAuthorityRequest, Authority,
-                WithTls(done, [&] { done(ViewAuthority()); }))
-  PACELINE_CALL(Join, JoinRequest, Certificate,
-                WithTls(done, [&] { DoJoin(*request, context->peer(), done); }))
-  PACELINE_CALL(Renew, RenewRequest, Certificate, WithTls(done, [&] {
-                  DoRenew(*request, context->auth_context(), done);
-                }))
-  PACELINE_CALL(CreateToken, CreateTokenRequest, CreateTokenResponse,
-                WithTls(done, [&] { DoCreateToken(*request, done); }))
-  PACELINE_CALL(ListTokens, ListTokensRequest, ListTokensResponse,
-                WithTls(done, [&] {
-                  coordinator_.Ask(done, [request](Brain& brain, Moment now) {
-                    return brain.tokens().View(*request, now);
-                  });
-                }))
-  PACELINE_CALL(RevokeToken, RevokeTokenRequest, JoinToken, WithTls(done, [&] {
-                  coordinator_.Change(done, [request](Brain& brain, Moment) {
-                    return brain.tokens().OnRevoke(request->id());
-                  });
-                }))
-  PACELINE_CALL(Revoke, RevokeRequest, Revocation,
-                WithTls(done, [&] { DoRevoke(*request, done); }))
-
- private:
-  // Calls `ask`; without TLS it fails.
-  template <typename Answer, typename Ask>
-  void WithTls(const Answer& done, const Ask& ask) {
-    if (authority_ != nullptr) return ask();
-    done(FailedPrecondition(
-        "this coordinator runs without TLS: it has neither tokens nor "
-        "certificates; start it with --tls"));
-  }
-
-  v1::Authority ViewAuthority() const;
-  void DoJoin(const v1::JoinRequest& request, const std::string& peer,
-              const Done<v1::Certificate>& done);
-  absl::StatusOr<v1::Certificate> SignFor(const Identity& identity,
-                                          const std::string& request) const;
-  void DoRenew(const v1::RenewRequest& request,
-               const std::shared_ptr<const grpc::AuthContext>& caller,
-               const Done<v1::Certificate>& done);
-  void DoRevoke(const v1::RevokeRequest& request,
-                const Done<v1::Revocation>& done);
-  void DoCreateToken(const v1::CreateTokenRequest& request,
-                     const Done<v1::CreateTokenResponse>& done);
-
-  Coordinator& coordinator_;
-  const Authority* const authority_;
-  CoordinatorMetrics& metrics_;
-};
+// authority: null without TLS.  Outlived by its arguments.
+std::unique_ptr<grpc::Service> MakeTrustService(Coordinator& coordinator,
+                                                const Authority* authority,
+                                                CoordinatorMetrics& metrics);
 
 }  // namespace paceline

@@ -13,6 +13,7 @@
 #include "core/base/errors.h"
 #include "core/os/files.h"
 #include "core/os/thread.h"
+#include "core/rpc/call_trust.h"
 
 namespace paceline {
 namespace {

@@ -10,33 +10,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/rpc/channel.h"
-#include "core/rpc/status.h"
 #include "core/rpc/tls.h"
 #include "core/trust/certificates.h"
-#include "grpcpp/client_context.h"
-#include "paceline/v1/trust.grpc.pb.h"
 
 namespace paceline {
 
 using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
-
-// One call of the coordinator's service Trust, on a connection of its own.
-template <typename Request, typename Response>
-absl::StatusOr<Response> CallTrust(
-    const std::string& coordinator, const Credentials& credentials,
-    grpc::Status (v1::Trust::Stub::*method)(grpc::ClientContext*,
-                                            const Request&, Response*),
-    const Request& request) {
-  const auto stub = v1::Trust::NewStub(MakeChannel(coordinator, credentials));
-  grpc::ClientContext context;
-  context.set_deadline(DeadlineAfter(absl::Seconds(5)));
-  Response response;
-  const absl::Status status =
-      FromGrpc((stub.get()->*method)(&context, request, &response));
-  if (!status.ok()) return status;
-  return response;
-}
 
 // A token as people copy it: ID.SECRET.FINGERPRINT.
 struct JoinTokenText {

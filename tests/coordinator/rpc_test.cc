@@ -23,6 +23,7 @@
 #include "core/base/clock.h"
 #include "core/os/files.h"
 #include "core/os/thread.h"
+#include "core/rpc/call_trust.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/convert/mirror.h"
 #include "core/rpc/convert/report_convert.h"
@@ -54,17 +55,17 @@ class RpcTest : public testing::Test {
         metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, std::move(stored), store_, weights_store_,
                      checkpoints_, clock_, metrics_),
-        workers_(coordinator_, metrics_, registration),
-        clients_(coordinator_, metrics_),
-        pieces_(coordinator_),
+        workers_(MakeCoordinatorService(coordinator_, metrics_, registration)),
+        clients_(MakeControlService(coordinator_, metrics_)),
+        pieces_(MakePieceService(coordinator_)),
         authority_(Authority::Open(folder_.path() + "/tls", absl::Hours(1),
                                    SystemClock().Today())
                        .value()),
-        trust_(coordinator_, authority_.get(), metrics_) {
+        trust_(MakeTrustService(coordinator_, authority_.get(), metrics_)) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
-    auto server =
-        StartServer(options, {&workers_, &clients_, &pieces_, &trust_});
+    auto server = StartServer(
+        options, {workers_.get(), clients_.get(), pieces_.get(), trust_.get()});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = MakeChannel("127.0.0.1:" + std::to_string(server_.port));
@@ -176,11 +177,11 @@ class RpcTest : public testing::Test {
   MetricsRegistry registry_;
   CoordinatorMetrics metrics_;
   Coordinator coordinator_;
-  CoordinatorService workers_;
-  ControlService clients_;
-  PieceService pieces_;
+  const std::unique_ptr<grpc::Service> workers_;
+  const std::unique_ptr<grpc::Service> clients_;
+  const std::unique_ptr<grpc::Service> pieces_;
   const std::unique_ptr<Authority> authority_;
-  TrustService trust_;
+  const std::unique_ptr<grpc::Service> trust_;
   BoundServer server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Control::Stub> control_;

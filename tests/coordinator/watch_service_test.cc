@@ -38,10 +38,10 @@ class WatchService : public testing::Test {
         metrics_(registry_, "test"),
         coordinator_(BrainPolicy{}, {}, store_, weights_store_, checkpoints_,
                      clock_, metrics_),
-        clients_(coordinator_, metrics_) {
+        clients_(MakeControlService(coordinator_, metrics_)) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
-    server_ = StartServer(options, {&clients_}).value();
+    server_ = StartServer(options, {clients_.get()}).value();
     control_ = v1::Control::NewStub(
         MakeChannel(absl::StrCat("127.0.0.1:", server_.port)));
     ticker_ = std::make_unique<Ticker>("ticker", absl::Milliseconds(10),
@@ -65,7 +65,7 @@ class WatchService : public testing::Test {
   MetricsRegistry registry_;
   CoordinatorMetrics metrics_;
   Coordinator coordinator_;
-  ControlService clients_;
+  const std::unique_ptr<grpc::Service> clients_;
   BoundServer server_;
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<Ticker> ticker_;
