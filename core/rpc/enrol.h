@@ -19,8 +19,6 @@
 
 namespace paceline {
 
-using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
-
 // One call of the coordinator's service Trust, on a connection of its own.
 template <typename Request, typename Response>
 absl::StatusOr<Response> CallTrust(
