@@ -306,7 +306,7 @@ void Brain::OnDeleted(JobId id) {
   mesh_.actions.weights.push_back(
       {Actions::Weights::Kind::kForget, record.fence(), {}});
   mesh_.actions.checkpoints.push_back(
-      {Actions::Checkpoint::Kind::kRetain, {id, 0}, {}, {}});
+      {.kind = Actions::Checkpoint::Kind::kRetain, .id = {id}});
   // Pending writes would bring the job back.
   mesh_.actions.writes.jobs.erase(id);
   mesh_.actions.writes.restarted.erase(id);
