@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/clock.h"
-#include "core/cluster/worker_name.h"
+#include "core/cluster/registration.h"
 #include "core/obs/log.h"
 #include "core/os/files.h"
 #include "core/rpc/enrol.h"
