@@ -71,27 +71,26 @@ class TrustService final : public v1::Trust::CallbackService {
                CoordinatorMetrics& metrics)
       : coordinator_(coordinator), authority_(authority), metrics_(metrics) {}
 
-  PACELINE_CALL(GetAuthority, GetAuthorityRequest, Authority,
+  PACELINE_CALL(GetAuthority, Authority,
                 WithTls(done, [&] { done(ViewAuthority()); }))
-  PACELINE_CALL(Join, JoinRequest, Certificate,
+  PACELINE_CALL(Join, Certificate,
                 WithTls(done, [&] { DoJoin(*request, context->peer(), done); }))
-  PACELINE_CALL(Renew, RenewRequest, Certificate, WithTls(done, [&] {
+  PACELINE_CALL(Renew, Certificate, WithTls(done, [&] {
                   DoRenew(*request, context->auth_context(), done);
                 }))
-  PACELINE_CALL(CreateToken, CreateTokenRequest, CreateTokenResponse,
+  PACELINE_CALL(CreateToken, CreateTokenResponse,
                 WithTls(done, [&] { DoCreateToken(*request, done); }))
-  PACELINE_CALL(ListTokens, ListTokensRequest, ListTokensResponse,
-                WithTls(done, [&] {
+  PACELINE_CALL(ListTokens, ListTokensResponse, WithTls(done, [&] {
                   coordinator_.Ask(done, [request](Brain& brain, Moment now) {
                     return brain.tokens().View(*request, now);
                   });
                 }))
-  PACELINE_CALL(RevokeToken, RevokeTokenRequest, JoinToken, WithTls(done, [&] {
+  PACELINE_CALL(RevokeToken, JoinToken, WithTls(done, [&] {
                   coordinator_.Change(done, [request](Brain& brain, Moment) {
                     return brain.tokens().OnRevoke(request->id());
                   });
                 }))
-  PACELINE_CALL(Revoke, RevokeRequest, Revocation,
+  PACELINE_CALL(Revoke, Revocation,
                 WithTls(done, [&] { DoRevoke(*request, done); }))
 
  private:
