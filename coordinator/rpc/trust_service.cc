@@ -167,20 +167,15 @@ absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
         "that everybody joins anew");
   }
   if (!has_key) {
-    authority->key_ = MakeKey();
-    PACELINE_ASSIGN_OR_RETURN(authority->certificate_,
-                              MakeAuthority(authority->key_, now));
+    const std::string key = MakeKey();
+    PACELINE_ASSIGN_OR_RETURN(const std::string made, MakeAuthority(key, now));
+    PACELINE_RETURN_IF_ERROR(WriteFileAtomically(key_path, key, 0600));
     PACELINE_RETURN_IF_ERROR(
-        WriteFileAtomically(key_path, authority->key_, 0600));
-    PACELINE_RETURN_IF_ERROR(WriteFileAtomically(authority->own_.authority,
-                                                 authority->certificate_));
-  } else {
-    PACELINE_ASSIGN_OR_RETURN(authority->key_,
-                              ReadFile(key_path, kMostPemBytes));
-    PACELINE_ASSIGN_OR_RETURN(
-        authority->certificate_,
-        ReadFile(authority->own_.authority, kMostPemBytes));
+        WriteFileAtomically(authority->own_.authority, made));
   }
+  PACELINE_ASSIGN_OR_RETURN(authority->key_, ReadFile(key_path, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(authority->certificate_,
+                            ReadFile(authority->own_.authority, kMostPemBytes));
   PACELINE_RETURN_IF_ERROR(CheckCertificate(
       authority->certificate_, authority->key_, authority->certificate_));
   PACELINE_ASSIGN_OR_RETURN(authority->fingerprint_,
