@@ -306,7 +306,7 @@ void Brain::OnDeleted(JobId id) {
   mesh_.actions.weights.push_back(
       {Actions::Weights::Kind::kForget, record.fence(), {}});
   mesh_.actions.checkpoints.push_back(
-      {Actions::Checkpoint::Kind::kRetain, {id, 0}, {}, {}});
+      {.kind = Actions::Checkpoint::Kind::kRetain, .id = {id}});
   // Pending writes would bring the job back.
   mesh_.actions.writes.jobs.erase(id);
   mesh_.actions.writes.restarted.erase(id);
@@ -332,18 +332,15 @@ void Brain::OnWeightsSaved(const Fence& fence,
   Settle(moment);
 }
 
-absl::Status Brain::CheckUpload(const Fence& fence, StreamId stream) const {
-  const auto job = mesh_.jobs.find(fence.job);
-  if (job == mesh_.jobs.end() ||
-      job->second.record.state() != v1::JOB_STATE_RUNNING ||
-      job->second.record.fence() != fence) {
+absl::Status Brain::CheckUpload(const Fence& fence, StreamId stream) {
+  const JobEntry* const job = mesh_.FindRunning(fence);
+  if (job == nullptr) {
     return Aborted("no weights are expected of job ", fence.job.value,
                    ", attempt ", fence.attempt, ", plan ", fence.plan_version);
   }
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (!stream.assigned() || member.stream != stream) continue;
-    const JobEntry* const its = mesh_.JobOf(id);
-    if (its == &job->second) return absl::OkStatus();
+    if (mesh_.JobOf(id) == job) return absl::OkStatus();
     return PermissionDenied("worker ", member.registration.name(),
                             " has no stage of job ", fence.job.value);
   }

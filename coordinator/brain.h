@@ -97,7 +97,7 @@ class Brain {
 
   // As Coordinator::AdmitUpload().
   //   stream  of the worker; not assigned: there is none
-  absl::Status CheckUpload(const Fence& fence, StreamId stream) const;
+  absl::Status CheckUpload(const Fence& fence, StreamId stream);
 
   // See Checkpoints.
   void OnCheckpointFetched(absl::StatusOr<v1::Checkpoint> fetched,

@@ -10,7 +10,9 @@
 #include <random>
 
 #include "core/base/version.h"
-#include "core/cluster/worker_name.h"
+#include "core/cluster/registration.h"
+#include "core/os/daemon_process.h"
+#include "core/os/files.h"
 
 namespace paceline {
 namespace {

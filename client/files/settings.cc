@@ -17,7 +17,7 @@
 #include "client/files/yaml.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/cluster/worker_name.h"
+#include "core/cluster/registration.h"
 #include "core/job/spec/job_spec.h"
 #include "core/os/files.h"
 #include "core/os/host_port.h"

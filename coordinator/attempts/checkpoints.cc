@@ -42,6 +42,17 @@ std::optional<CheckpointId> NewestSound(
   return std::nullopt;
 }
 
+// Takes those that `is_over` names off the job's list; returns whether there
+// were any.
+template <typename IsOver>
+bool TakeOff(v1::Job& job, const IsOver& is_over) {
+  auto& list = *job.mutable_checkpoints();
+  const auto rest = std::remove_if(list.begin(), list.end(), is_over);
+  const bool any = rest != list.end();
+  list.erase(rest, list.end());
+  return any;
+}
+
 absl::StatusOr<CheckpointId> SkipsNow(JobId job) {
   return FailedPrecondition("the steps of job ", job.value,
                             " are skipped: its weights are of no use now");
@@ -150,7 +161,7 @@ void Checkpoints::Begin(JobEntry& job, Cut cut, Moment moment) {
   }
   pipelines_.SetPin(job, cut, true, moment);
   mesh_.actions.checkpoints.push_back(
-      {Actions::Checkpoint::Kind::kFetch, order.id, {}, std::move(order)});
+      {.kind = Actions::Checkpoint::Kind::kFetch, .order = std::move(order)});
 }
 
 // Ends the copy under way.  Returns its job; null: it is deleted.
@@ -173,7 +184,7 @@ void Checkpoints::Fail(const std::string& why, Moment moment) {
   JobEntry* const job = End(moment);
   if (job == nullptr) {
     mesh_.actions.checkpoints.push_back(
-        {Actions::Checkpoint::Kind::kRetain, {id, 0}, {}, {}});
+        {.kind = Actions::Checkpoint::Kind::kRetain, .id = {id}});
     return;
   }
   mesh_.AddEvent(*job, moment, "checkpoint-failed", "step ", step,
@@ -203,10 +214,9 @@ void Checkpoints::OnFetched(absl::StatusOr<v1::Checkpoint> fetched,
   }
   if (!IsStillWanted(moment)) return;
   under_way_->fetched = *std::move(fetched);
-  mesh_.actions.checkpoints.push_back({Actions::Checkpoint::Kind::kKeep,
-                                       {under_way_->job, under_way_->cut.step},
-                                       {},
-                                       {}});
+  mesh_.actions.checkpoints.push_back(
+      {.kind = Actions::Checkpoint::Kind::kKeep,
+       .id = {under_way_->job, under_way_->cut.step}});
 }
 
 void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
@@ -218,11 +228,10 @@ void Checkpoints::OnKept(const absl::Status& kept, Moment moment) {
   ++counts_.kept;
   counts_.took += took;
   failed_at_.erase(made.job);
-  auto& list = *job->record.job.mutable_checkpoints();
-  const auto same_step = [&](const v1::Checkpoint& each) {
+  TakeOff(job->record.job, [&](const v1::Checkpoint& each) {
     return each.cut().step() == made.cut.step;
-  };
-  list.erase(std::remove_if(list.begin(), list.end(), same_step), list.end());
+  });
+  auto& list = *job->record.job.mutable_checkpoints();
   *list.Add() = made.fetched;
   if (list.size() > kKept) list.erase(list.begin());
   mesh_.Put(*job);
@@ -255,20 +264,19 @@ void Checkpoints::Retain(const JobEntry& job) {
   }
   const auto read = exported_.find(job.record.id());
   if (read != exported_.end()) steps.insert(read->second);
-  mesh_.actions.checkpoints.push_back({Actions::Checkpoint::Kind::kRetain,
-                                       {job.record.id(), 0},
-                                       std::move(steps),
-                                       {}});
+  mesh_.actions.checkpoints.push_back(
+      {.kind = Actions::Checkpoint::Kind::kRetain,
+       .id = {job.record.id()},
+       .steps = std::move(steps)});
 }
 
 void Checkpoints::DropBroken(JobEntry& job) {
-  auto& list = *job.record.job.mutable_checkpoints();
-  const auto broken =
-      std::remove_if(list.begin(), list.end(), [&](const v1::Checkpoint& each) {
-        return IsBroken(job.record.job, each.cut().step());
-      });
-  if (broken == list.end()) return;
-  list.erase(broken, list.end());
+  v1::Job& record = job.record.job;
+  if (!TakeOff(record, [&record](const v1::Checkpoint& each) {
+        return IsBroken(record, each.cut().step());
+      })) {
+    return;
+  }
   mesh_.Put(job);
   Retain(job);
 }
@@ -283,13 +291,11 @@ void Checkpoints::OnDamaged(JobId id, CheckpointId checkpoint,
     mesh_.FailJob(*job, text, AdviceAfter(why, job->record.spec), moment);
     return;
   }
-  auto& list = *job->record.job.mutable_checkpoints();
-  const auto is_it = [&](const v1::Checkpoint& each) {
-    return each.cut().step() == checkpoint.step;
-  };
-  const auto found = std::remove_if(list.begin(), list.end(), is_it);
-  if (found == list.end()) return;  // another request found the damage first
-  list.erase(found, list.end());
+  const bool was_there =
+      TakeOff(job->record.job, [&](const v1::Checkpoint& each) {
+        return each.cut().step() == checkpoint.step;
+      });
+  if (!was_there) return;  // another request found the damage first
   mesh_.AddEvent(*job, moment, "checkpoint-failed", text);
   mesh_.Put(*job);
   Retain(*job);

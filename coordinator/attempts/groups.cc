@@ -262,28 +262,23 @@ void Groups::EndEvaluation(JobEntry& job, Moment moment) {
   const auto open =
       job.group->evaluating.extract(job.group->evaluating.begin());
   const v1::EvaluationRecord& evaluation = open.mapped().sum;
-  job.record.job.set_evaluated_step(evaluation.step());
   std::vector<std::string> missing;
   const std::set<WorkerId> there =
       job.groups.events.EvaluatedBy(evaluation.step());
   for (const WorkerId worker : open.mapped().members) {
     if (there.count(worker) == 0) missing.push_back(mesh_.NameOf(worker));
   }
-  const std::string text = EvaluationText(job.record.spec, evaluation);
   if (!missing.empty() || evaluation.samples() < job.groups.most_evaluated) {
-    return mesh_.AddEvent(job, moment, "incomplete", text,
-                          ", not the whole test set: it does not count",
-                          missing.empty()
-                              ? ""
-                              : absl::StrCat("; no part came from ",
-                                             absl::StrJoin(missing, ", ")));
+    job.record.job.set_evaluated_step(evaluation.step());
+    return mesh_.AddEvent(
+        job, moment, "incomplete", EvaluationText(job.record.spec, evaluation),
+        ", not the whole test set: it does not count",
+        missing.empty() ? ""
+                        : absl::StrCat("; no part came from ",
+                                       absl::StrJoin(missing, ", ")));
   }
   job.groups.most_evaluated = evaluation.samples();
-  job.record.job.set_accuracy(evaluation.accuracy());
-  SetBroken(evaluation, job.record.job);
-  mesh_.actions.writes.records[job.record.id()].evaluations.push_back(
-      evaluation);
-  mesh_.AddEvent(job, moment, "evaluated", text);
+  TakeEvaluation(mesh_, job, evaluation, moment);
 }
 
 void Groups::TakeNews(JobEntry& job, Moment moment) {

@@ -142,14 +142,13 @@ void Pipelines::MakeRecovery(JobEntry& job) {
 }
 
 void Pipelines::Introduce(const Member& member, JobRecovery& recovery,
-                          Moment moment, RecoveryActions& actions) {
+                          RecoveryTurn& turn) {
   recovery.OnAttached(member.process(), MachineOf(member),
-                      member.registration.name(), moment.now, actions);
+                      member.registration.name(), turn);
   JobReport nothing;
   nothing.pieces.emplace();
-  recovery.OnReport(member.process(), nothing, moment.now, actions);
-  recovery.SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
-                       actions);
+  recovery.OnReport(member.process(), nothing, turn);
+  recovery.SetDraining(member.id, mesh_.IsDrained(member.id), turn);
 }
 
 void Pipelines::Begin(JobEntry& job, Moment moment) {
@@ -157,13 +156,13 @@ void Pipelines::Begin(JobEntry& job, Moment moment) {
   mesh_.running.insert(job.record.id());
   job.record.job.clear_why();
   MakeRecovery(job);
-  RecoveryActions actions;
+  RecoveryTurn turn{moment.now};
   for (const auto& [id, member] : mesh_.membership.members()) {
     if (member.state != MemberState::kLive) continue;
-    Introduce(member, *job.recovery, moment, actions);
+    Introduce(member, *job.recovery, turn);
   }
-  job.recovery->Begin(moment.now, actions);
-  Carry(job, actions, moment);
+  job.recovery->Begin(turn);
+  Carry(job, turn.actions, moment);
 }
 
 void Pipelines::Restore(JobEntry& job, Moment moment) {
@@ -189,9 +188,9 @@ void Pipelines::Restore(JobEntry& job, Moment moment) {
       Roster none;
       none.state = Roster::State::kLost;
       none.why = "no view of its members is kept";
-      RecoveryActions actions;
-      job.recovery->OnRoster(none, moment.now, actions);
-      return Carry(job, actions, moment);
+      RecoveryTurn turn{moment.now};
+      job.recovery->OnRoster(none, turn);
+      return Carry(job, turn.actions, moment);
     }
     OnRoster(job, moment);
   }
@@ -203,9 +202,9 @@ void Pipelines::Restore(JobEntry& job, Moment moment) {
 void Pipelines::OnRoster(JobEntry& job, Moment moment) {
   if (job.recovery == nullptr || !job.group.has_value()) return;
   job.recovery->SetLeaveBound(job.group->instruction_bound());
-  RecoveryActions actions;
+  RecoveryTurn turn{moment.now};
   const Roster roster = job.group->MakeRoster(LayersOf(job.record));
-  job.recovery->OnRoster(roster, moment.now, actions);
+  job.recovery->OnRoster(roster, turn);
   if (roster.state == Roster::State::kTorn) {
     job.record.job.clear_attempts();
     WriteAll(job.recovery->lineage().rows(),
@@ -213,7 +212,7 @@ void Pipelines::OnRoster(JobEntry& job, Moment moment) {
     mesh_.Put(job);
     mesh_.actions.writes.durable = true;
   }
-  Carry(job, actions, moment);
+  Carry(job, turn.actions, moment);
 }
 
 std::optional<JobSpec> Pipelines::WithoutLost(const JobEntry& job,
@@ -383,8 +382,7 @@ std::optional<MoveEstimate> Pipelines::EstimateMove(
   return estimate;
 }
 
-void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
-                                  Moment moment) {
+void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryTurn& turn) {
   AttemptState& attempt = job.attempt;
   if (IsDataParallel(job.record.spec) ||
       job.recovery->phase() != JobPhase::kRunning) {
@@ -392,9 +390,9 @@ void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
   }
   // The speeds stay those of this look until its plan is made.
   if (!std::exchange(attempt.looks, false) &&
-      (!attempt.watch.IsDue(moment.now) ||
+      (!attempt.watch.IsDue(turn.now) ||
        !attempt.watch.Measure(job.record, job.record.job.estimate(),
-                              moment.now))) {
+                              turn.now))) {
     return;
   }
   const PlacedStages places = job.recovery->PlanNow();  // sets attempt.verdict
@@ -402,29 +400,27 @@ void Pipelines::LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
   if (attempt.looks || !places->ok()) return;
   const auto estimate = EstimateMove(job, **places);
   if (!estimate.has_value()) return;
-  const MoveVerdict verdict = attempt.watch.Decide(*estimate, moment.now);
+  const MoveVerdict verdict = attempt.watch.Decide(*estimate, turn.now);
   if (!verdict.move) return;
   job.recovery->OnBetterPlan(
-      absl::StrCat("there is a better plan: ", verdict.why), moment.now,
-      actions);
+      absl::StrCat("there is a better plan: ", verdict.why), turn);
 }
 
 void Pipelines::ForEach(Moment moment, const Act& act) {
   for (JobEntry* const job : mesh_.RunningJobs()) {
     if (job->recovery == nullptr) continue;
-    RecoveryActions actions;
-    act(*job, actions);
-    Carry(*job, actions, moment);
+    RecoveryTurn turn{moment.now};
+    act(*job, turn);
+    Carry(*job, turn.actions, moment);
   }
 }
 
 void Pipelines::OnAttached(const Member& member, Moment moment) {
   const MachineId machine = MachineOf(member);
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
     job.recovery->OnAttached(member.process(), machine,
-                             member.registration.name(), moment.now, actions);
-    job.recovery->SetDraining(member.id, mesh_.IsDrained(member.id), moment.now,
-                              actions);
+                             member.registration.name(), turn);
+    job.recovery->SetDraining(member.id, mesh_.IsDrained(member.id), turn);
   });
 }
 
@@ -432,52 +428,49 @@ void Pipelines::OnLost(const Member& member, Moment moment) {
   if (JobEntry* const job = mesh_.JobOf(member.id)) {
     job->attempt.meter.SetDetection(moment.now - member.gone_since);
   }
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
     const v1::Job& record = job.record.job;
     if (const int64_t all = MicroBatchesOf(job.record);
         all > 0 && record.predicted().through() == all) {
       job.recovery->OnAllStored();
-      job.recovery->OnTick(moment.now, actions);
+      job.recovery->OnTick(turn);
     }
     job.recovery->OnLost(
         member.id,
-        absl::StrCat(member.why, LostReplicaText(job.record, member.id)),
-        moment.now, actions);
+        absl::StrCat(member.why, LostReplicaText(job.record, member.id)), turn);
   });
 }
 
 void Pipelines::OnDrain(WorkerId worker, bool drain, Moment moment) {
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
-    job.recovery->SetDraining(worker, drain, moment.now, actions);
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
+    job.recovery->SetDraining(worker, drain, turn);
   });
 }
 
 void Pipelines::OnPlansChanged(Moment moment) {
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
-    job.recovery->OnPlansChanged(moment.now, actions);
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
+    job.recovery->OnPlansChanged(turn);
   });
 }
 
 void Pipelines::OnTick(Moment moment) {
   const MembershipPolicy& policy = mesh_.policy.membership;
   const bool settled = moment.now - mesh_.start >= policy.lease + policy.grace;
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
     for (const auto& [id, member] : mesh_.membership.members()) {
       if (!settled || member.seen) continue;
-      job.recovery->OnLost(id, member.why, moment.now, actions);
+      job.recovery->OnLost(id, member.why, turn);
     }
-    job.recovery->OnTick(moment.now, actions);
+    job.recovery->OnTick(turn);
   });
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
-    Judge(job, actions, moment);
-  });
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
-    LookForBetterPlan(job, actions, moment);
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) { Judge(job, turn); });
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
+    LookForBetterPlan(job, turn);
   });
 }
 
 void Pipelines::OnStandstill(absl::Duration duration, Moment moment) {
-  ForEach(moment, [&](JobEntry& job, RecoveryActions&) {
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn&) {
     job.recovery->OnStandstill(duration, moment.now);
   });
 }
@@ -485,10 +478,10 @@ void Pipelines::OnStandstill(absl::Duration duration, Moment moment) {
 bool Pipelines::OnHeartbeat(const Member& member,
                             const v1::Heartbeat& heartbeat, Moment moment) {
   bool changed = false;
-  ForEach(moment, [&](JobEntry& job, RecoveryActions& actions) {
+  ForEach(moment, [&](JobEntry& job, RecoveryTurn& turn) {
     // A worker that was suspect when the job began is not known yet.
     if (!job.recovery->Knows(member.id)) {
-      Introduce(member, *job.recovery, moment, actions);
+      Introduce(member, *job.recovery, turn);
     }
     JobReport report = ReportOf(heartbeat, job.record);
     const bool is_its = FindWorker(job.record, member.id) != nullptr;
@@ -521,8 +514,8 @@ bool Pipelines::OnHeartbeat(const Member& member,
       most_kept = kept;
     }
     report.settled = RunsAt(job.record.job.cpu_capability(), member);
-    job.recovery->OnReport(member.process(), report, moment.now, actions);
-    changed = changed || !actions.empty();
+    job.recovery->OnReport(member.process(), report, turn);
+    changed = changed || !turn.actions.empty();
   });
   return changed;
 }
@@ -571,10 +564,10 @@ void Pipelines::OnStoreAttempt(JobEntry& job, const StoreAttempt& attempt,
   // Its first view is stored with the attempt.
   if (is_group) groups_.Start(job, row.base.step, moment);
   mesh_.Put(job);
-  RecoveryActions actions;
+  RecoveryTurn turn{moment.now};
   job.attempt.watched.clear();
-  job.recovery->OnStored(row.attempt, moment.now, actions);
-  Carry(job, actions, moment);
+  job.recovery->OnStored(row.attempt, turn);
+  Carry(job, turn.actions, moment);
 }
 
 void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
@@ -621,9 +614,9 @@ void Pipelines::OnTransition(JobEntry& job, const JobTransition& transition,
 }
 
 void Pipelines::SetPin(JobEntry& job, Cut cut, bool pinned, Moment moment) {
-  RecoveryActions actions;
-  job.recovery->SetPin(cut, pinned, moment.now, actions);
-  Carry(job, actions, moment);
+  RecoveryTurn turn{moment.now};
+  job.recovery->SetPin(cut, pinned, turn);
+  Carry(job, turn.actions, moment);
 }
 
 void Pipelines::AddTo(v1::StandingOrder& standing,
@@ -704,17 +697,17 @@ absl::Duration Pipelines::InstructionBound(JobEntry& job) const {
       absl::Seconds(kPatience * std::max(seconds, longest)));
 }
 
-void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
+void Pipelines::Judge(JobEntry& job, RecoveryTurn& turn) {
   if (IsDataParallel(job.record.spec)) return;
   JobRecovery& recovery = *job.recovery;
   for (auto cut = job.attempt.cut_off.begin();
        cut != job.attempt.cut_off.end();) {
-    if (moment.now - cut->second <
+    if (turn.now - cut->second <
         (job.IsPaused() ? kCutOffPause : kCutOffTime)) {
       ++cut;
       continue;
     }
-    recovery.SetCutOff(cut->first, "", moment.now, actions);
+    recovery.SetCutOff(cut->first, "", turn);
     cut = job.attempt.cut_off.erase(cut);
   }
   const absl::Duration bound = InstructionBound(job);
@@ -740,7 +733,7 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
           absl::StrFormat("it answers, but has finished no instruction for "
                           "%.1f s",
                           absl::ToDoubleSeconds(idle)),
-          moment.now, actions);
+          turn);
     }
     view.members.push_back({process, 0, 1});
     links[process] = watched.links;
@@ -751,9 +744,9 @@ void Pipelines::Judge(JobEntry& job, RecoveryActions& actions, Moment moment) {
   // Both live, so either may hold other stages, but not adjacent ones.
   const std::string why = absl::StrCat(
       "the link to ", mesh_.NameOf(cut->accuser.worker), " is cut");
-  job.attempt.cut_off[cut->member.worker] = moment.now;
-  recovery.SetCutOff(cut->member.worker, why, moment.now, actions);
-  recovery.OnStuck(cut->member, why, moment.now, actions);
+  job.attempt.cut_off[cut->member.worker] = turn.now;
+  recovery.SetCutOff(cut->member.worker, why, turn);
+  recovery.OnStuck(cut->member, why, turn);
 }
 
 bool Pipelines::Excludes(const MemberId& process) const {

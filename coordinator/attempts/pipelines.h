@@ -70,17 +70,17 @@ class Pipelines {
   std::optional<RunOrder> OrderOf(const JobEntry& job, WorkerId worker) const;
 
  private:
-  using Act = std::function<void(JobEntry&, RecoveryActions&)>;
+  using Act = std::function<void(JobEntry&, RecoveryTurn&)>;
 
   MachineId MachineOf(const Member& member);
   void MakeRecovery(JobEntry& job);
   // Tells the recovery of a live worker that holds no state of the job yet.
-  void Introduce(const Member& member, JobRecovery& recovery, Moment moment,
-                 RecoveryActions& actions);
+  void Introduce(const Member& member, JobRecovery& recovery,
+                 RecoveryTurn& turn);
   // The longest that one instruction may take.
   absl::Duration InstructionBound(JobEntry& job) const;
   // Looks for a worker that hangs, and for a cut link between two workers.
-  void Judge(JobEntry& job, RecoveryActions& actions, Moment moment);
+  void Judge(JobEntry& job, RecoveryTurn& turn);
   PlacedStages PlanFor(JobEntry& job,
                        const std::vector<RunCandidate>& there) const;
   // The job without its lost stages, where it goes on without them.
@@ -96,8 +96,7 @@ class Pipelines {
   // these places; nothing: not known.
   std::optional<MoveEstimate> EstimateMove(
       const JobEntry& job, const std::vector<RunPlace>& places) const;
-  void LookForBetterPlan(JobEntry& job, RecoveryActions& actions,
-                         Moment moment);
+  void LookForBetterPlan(JobEntry& job, RecoveryTurn& turn);
   // Calls `act` for every job that recovers, and carries out the actions.
   void ForEach(Moment moment, const Act& act);
   void Carry(JobEntry& job, const RecoveryActions& actions, Moment moment);

@@ -90,9 +90,9 @@ struct Actions {
   struct Checkpoint {
     enum class Kind : uint8_t { kFetch, kKeep, kRetain };
     Kind kind;
-    CheckpointId id;
-    std::set<int64_t> steps;  // kRetain
-    CheckpointOrder order;    // kFetch
+    CheckpointId id = {};          // kKeep; kRetain: the job alone
+    std::set<int64_t> steps = {};  // kRetain
+    CheckpointOrder order = {};    // kFetch
   };
 
   StoreBatch writes;

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "coordinator/jobs/list_page.h"
 #include "core/base/errors.h"
-#include "core/cluster/worker_name.h"
+#include "core/cluster/registration.h"
 
 namespace paceline {
 namespace {

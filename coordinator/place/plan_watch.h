@@ -13,7 +13,6 @@
 #include "absl/time/time.h"
 #include "coordinator/jobs/records.h"
 #include "core/base/clock.h"
-#include "core/base/ids.h"
 #include "core/cluster/membership.h"
 #include "core/model/description.h"
 #include "core/plan/inputs.h"

@@ -203,40 +203,37 @@ class ControlService final : public v1::Control::CallbackService {
   ControlService(Coordinator& coordinator, CoordinatorMetrics& metrics)
       : coordinator_(coordinator), metrics_(metrics) {}
 
-  PACELINE_CALL(SubmitJob, SubmitJobRequest, SubmitJobResponse,
+  PACELINE_CALL(SubmitJob, SubmitJobResponse,
                 coordinator_.Submit(*request, done))
-  PACELINE_CALL(ListJobs, ListJobsRequest, ListJobsResponse,
+  PACELINE_CALL(ListJobs, ListJobsResponse,
                 coordinator_.ListJobs(*request, done))
-  PACELINE_CALL(GetJob, GetJobRequest, Job, coordinator_.GetJob(*request, done))
-  PACELINE_CALL(GetEvents, GetEventsRequest, GetEventsResponse,
+  PACELINE_CALL(GetJob, Job, coordinator_.GetJob(*request, done))
+  PACELINE_CALL(GetEvents, GetEventsResponse,
                 coordinator_.GetEvents(*request, done))
-  PACELINE_CALL(GetLogs, GetLogsRequest, GetLogsResponse,
-                coordinator_.GetLogs(*request, done))
-  PACELINE_CALL(StopJob, StopJobRequest, Job,
-                coordinator_.Stop(JobId{request->id()}, done))
-  PACELINE_CALL(DeleteJob, DeleteJobRequest, DeleteJobResponse,
+  PACELINE_CALL(GetLogs, GetLogsResponse, coordinator_.GetLogs(*request, done))
+  PACELINE_CALL(StopJob, Job, coordinator_.Stop(JobId{request->id()}, done))
+  PACELINE_CALL(DeleteJob, DeleteJobResponse,
                 coordinator_.Delete(JobId{request->id()}, done))
-  PACELINE_CALL(ListWorkers, ListWorkersRequest, ListWorkersResponse,
+  PACELINE_CALL(ListWorkers, ListWorkersResponse,
                 coordinator_.ListWorkers(*request, done))
-  PACELINE_CALL(DrainWorker, DrainWorkerRequest, Worker,
+  PACELINE_CALL(DrainWorker, Worker,
                 coordinator_.Change(done, [request](Brain& brain, Moment now) {
                   return brain.OnDrain(request->worker(), !request->undrain(),
                                        now);
                 }))
-  PACELINE_CALL(ForgetWorker, ForgetWorkerRequest, Worker,
+  PACELINE_CALL(ForgetWorker, Worker,
                 coordinator_.Change(done, [request](Brain& brain, Moment now) {
                   return brain.OnForget(request->worker(), now);
                 }))
-  PACELINE_CALL(StartProfile, StartProfileRequest, StartProfileResponse,
+  PACELINE_CALL(StartProfile, StartProfileResponse,
                 coordinator_.Ask(done, [request](Brain& brain, Moment now) {
                   return brain.OnProfile(*request, now);
                 }))
-  PACELINE_CALL(GetProfile, GetProfileRequest, GetProfileResponse,
+  PACELINE_CALL(GetProfile, GetProfileResponse,
                 coordinator_.Ask(done, [request](Brain& brain, Moment now) {
                   return brain.ViewProfile(*request, now.now);
                 }))
-  PACELINE_CALL(ListMeasurements, ListMeasurementsRequest,
-                ListMeasurementsResponse,
+  PACELINE_CALL(ListMeasurements, ListMeasurementsResponse,
                 coordinator_.Ask(done, [request](Brain& brain, Moment) {
                   return brain.ViewMeasurements(*request);
                 }))

@@ -89,7 +89,8 @@ constexpr absl::Duration kLongestStandstill = absl::Minutes(3);
 // acknowledgement), so that a slow worker costs bounded memory.
 class AttachStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
-      public WorkerStream {
+      public WorkerStream,
+      public std::enable_shared_from_this<AttachStream> {
  public:
   // The peer's certificate; shared with gRPC's connection.
   using Caller = std::shared_ptr<const grpc::AuthContext>;
@@ -211,9 +212,9 @@ class AttachStream final
     if (!taken.ok()) return OnWelcome(taken);
     registered_ = true;
     Listener::OnKnown(peer_);
-    const std::shared_ptr<AttachStream> self = Self();
-    coordinator_.Attach(id_, self, std::move(registration),
-                        [self](const absl::StatusOr<v1::Welcome>& welcome) {
+    coordinator_.Attach(id_, shared_from_this(), std::move(registration),
+                        [self = shared_from_this()](
+                            const absl::StatusOr<v1::Welcome>& welcome) {
                           self->OnWelcome(welcome);
                         });
   }
@@ -223,7 +224,7 @@ class AttachStream final
         message.has_heartbeat()
             ? FromProto(message.heartbeat())
             : InvalidArgument("after the registration come heartbeats only");
-    const auto taken = [self = Self()](const absl::Status& status) {
+    const auto taken = [self = shared_from_this()](const absl::Status& status) {
       self->metrics_.CountHeartbeat(status.code());
       if (status.ok()) return self->ReadNext();
       self->End(status);
@@ -242,11 +243,6 @@ class AttachStream final
     welcome_ = *welcome;
     PumpLocked();
     ReadNextLocked();
-  }
-
-  std::shared_ptr<AttachStream> Self() {
-    absl::MutexLock lock(&mutex_);
-    return self_;
   }
 
   void ReadNext() {

@@ -31,9 +31,9 @@ grpc::ServerUnaryReactor* Serve(CoordinatorMetrics& metrics,
 
 // A method of a service that has metrics_: `call` begins it, and gives its
 // answer to `done`.
-#define PACELINE_CALL(Method, Request, Response, call)                   \
+#define PACELINE_CALL(Method, Response, call)                            \
   grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context, \
-                                   const v1::Request* request,           \
+                                   const v1::Method##Request* request,   \
                                    v1::Response* response) override {    \
     return Serve(metrics_, context, #Method, *request, response,         \
                  [&]([[maybe_unused]] auto done) { call; });             \

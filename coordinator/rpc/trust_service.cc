@@ -11,7 +11,7 @@
 #include "coordinator/rpc/serve.h"
 #include "core/base/clock.h"
 #include "core/base/errors.h"
-#include "core/cluster/worker_name.h"
+#include "core/cluster/registration.h"
 #include "core/obs/log.h"
 #include "core/os/files.h"
 #include "core/rpc/enrol.h"
@@ -40,27 +40,26 @@ class TrustService final : public v1::Trust::CallbackService {
                CoordinatorMetrics& metrics)
       : coordinator_(coordinator), authority_(authority), metrics_(metrics) {}
 
-  PACELINE_CALL(GetAuthority, GetAuthorityRequest, Authority,
+  PACELINE_CALL(GetAuthority, Authority,
                 WithTls(done, [&] { done(ViewAuthority()); }))
-  PACELINE_CALL(Join, JoinRequest, Certificate,
+  PACELINE_CALL(Join, Certificate,
                 WithTls(done, [&] { DoJoin(*request, context->peer(), done); }))
-  PACELINE_CALL(Renew, RenewRequest, Certificate, WithTls(done, [&] {
+  PACELINE_CALL(Renew, Certificate, WithTls(done, [&] {
                   DoRenew(*request, context->auth_context(), done);
                 }))
-  PACELINE_CALL(CreateToken, CreateTokenRequest, CreateTokenResponse,
+  PACELINE_CALL(CreateToken, CreateTokenResponse,
                 WithTls(done, [&] { DoCreateToken(*request, done); }))
-  PACELINE_CALL(ListTokens, ListTokensRequest, ListTokensResponse,
-                WithTls(done, [&] {
+  PACELINE_CALL(ListTokens, ListTokensResponse, WithTls(done, [&] {
                   coordinator_.Ask(done, [request](Brain& brain, Moment now) {
                     return brain.tokens().View(*request, now);
                   });
                 }))
-  PACELINE_CALL(RevokeToken, RevokeTokenRequest, JoinToken, WithTls(done, [&] {
+  PACELINE_CALL(RevokeToken, JoinToken, WithTls(done, [&] {
                   coordinator_.Change(done, [request](Brain& brain, Moment) {
                     return brain.tokens().OnRevoke(request->id());
                   });
                 }))
-  PACELINE_CALL(Revoke, RevokeRequest, Revocation,
+  PACELINE_CALL(Revoke, Revocation,
                 WithTls(done, [&] { DoRevoke(*request, done); }))
 
  private:
@@ -235,20 +234,15 @@ absl::StatusOr<std::unique_ptr<Authority>> Authority::Open(
         "that everybody joins anew");
   }
   if (!has_key) {
-    authority->key_ = MakeKey();
-    PACELINE_ASSIGN_OR_RETURN(authority->certificate_,
-                              MakeAuthority(authority->key_, now));
+    const std::string key = MakeKey();
+    PACELINE_ASSIGN_OR_RETURN(const std::string made, MakeAuthority(key, now));
+    PACELINE_RETURN_IF_ERROR(WriteFileAtomically(key_path, key, 0600));
     PACELINE_RETURN_IF_ERROR(
-        WriteFileAtomically(key_path, authority->key_, 0600));
-    PACELINE_RETURN_IF_ERROR(WriteFileAtomically(authority->own_.authority,
-                                                 authority->certificate_));
-  } else {
-    PACELINE_ASSIGN_OR_RETURN(authority->key_,
-                              ReadFile(key_path, kMostPemBytes));
-    PACELINE_ASSIGN_OR_RETURN(
-        authority->certificate_,
-        ReadFile(authority->own_.authority, kMostPemBytes));
+        WriteFileAtomically(authority->own_.authority, made));
   }
+  PACELINE_ASSIGN_OR_RETURN(authority->key_, ReadFile(key_path, kMostPemBytes));
+  PACELINE_ASSIGN_OR_RETURN(authority->certificate_,
+                            ReadFile(authority->own_.authority, kMostPemBytes));
   PACELINE_RETURN_IF_ERROR(CheckCertificate(
       authority->certificate_, authority->key_, authority->certificate_));
   PACELINE_ASSIGN_OR_RETURN(authority->fingerprint_,

@@ -5,7 +5,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/jobs/list_page.h"
@@ -204,13 +203,9 @@ absl::StatusOr<std::vector<JobRecord>> ReadJobs(Query& query, int64_t bytes) {
 }
 
 // Workers' names have no '/'; the model, which may, comes last.
-std::string KeyOf(const ProfileKey& key) {
-  return absl::StrCat("profile/", key.device, "/", key.dtype, "/", key.threads,
-                      "/", key.micro_batch, "/", key.model);
-}
-
-std::string KeyOf(const LinkMeasurement& link) {
-  return absl::StrCat("link/", link.from, "/", link.to);
+std::string IdOf(const ProfileKey& key) {
+  return absl::StrCat(key.device, "/", key.dtype, "/", key.threads, "/",
+                      key.micro_batch, "/", key.model);
 }
 
 }  // namespace
@@ -272,7 +267,7 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
   }
   for (const auto& [id, job] : batch.jobs) {
     if (!HasEnded(job.state())) continue;
-    PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", id.value)));
+    PACELINE_RETURN_IF_ERROR(DropValue("group", id.value));
   }
   for (const JobId id : batch.deleted) {
     PACELINE_RETURN_IF_ERROR(Delete(id));
@@ -282,45 +277,40 @@ absl::Status SqliteStore::Write(const StoreBatch& batch) {
 
 absl::Status SqliteStore::WriteValues(const StoreBatch& batch) {
   for (const auto& [id, worker] : batch.workers) {
-    PACELINE_RETURN_IF_ERROR(
-        PutValue(absl::StrCat("worker/", id.value), worker));
+    PACELINE_RETURN_IF_ERROR(PutValue("worker", id.value, worker));
   }
   for (const auto& [id, drained] : batch.drained) {
-    const std::string key = absl::StrCat("drained/", id.value);
-    PACELINE_RETURN_IF_ERROR(drained ? PutValue(key, Blob{""})
-                                     : DropValue(key));
+    PACELINE_RETURN_IF_ERROR(drained ? PutValue("drained", id.value, Blob{""})
+                                     : DropValue("drained", id.value));
   }
   for (const WorkerId id : batch.forgotten) {
-    PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("worker/", id.value)));
-    PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("drained/", id.value)));
+    PACELINE_RETURN_IF_ERROR(DropValue("worker", id.value));
+    PACELINE_RETURN_IF_ERROR(DropValue("drained", id.value));
   }
   if (batch.term.has_value()) {
     PACELINE_RETURN_IF_ERROR(RaiseNumber("term", *batch.term));
   }
   for (const auto& [id, view] : batch.views) {
-    PACELINE_RETURN_IF_ERROR(
-        PutValue(absl::StrCat("group/", id.value), ToStored(view)));
+    PACELINE_RETURN_IF_ERROR(PutValue("group", id.value, ToStored(view)));
   }
   for (const auto& [id, token] : batch.tokens) {
-    const std::string key = absl::StrCat("token/", id);
-    PACELINE_RETURN_IF_ERROR(token.has_value() ? PutValue(key, *token)
-                                               : DropValue(key));
+    PACELINE_RETURN_IF_ERROR(token.has_value() ? PutValue("token", id, *token)
+                                               : DropValue("token", id));
   }
   for (const auto& [holder, unix_ms] : batch.revoked) {
-    PACELINE_RETURN_IF_ERROR(PutValue(absl::StrCat("revoked/", holder),
-                                      Blob{absl::StrCat(unix_ms)}));
+    PACELINE_RETURN_IF_ERROR(
+        PutValue("revoked", holder, Blob{absl::StrCat(unix_ms)}));
   }
-  for (const auto& [name, fingerprint] : batch.keys) {
-    const std::string key = absl::StrCat("key/", name);
-    PACELINE_RETURN_IF_ERROR(fingerprint.empty()
-                                 ? DropValue(key)
-                                 : PutValue(key, Blob{fingerprint}));
+  for (const auto& [name, key] : batch.keys) {
+    PACELINE_RETURN_IF_ERROR(key.empty() ? DropValue("key", name)
+                                         : PutValue("key", name, Blob{key}));
   }
   for (const auto& [key, profile] : batch.measurements.profiles) {
-    PACELINE_RETURN_IF_ERROR(PutValue(KeyOf(key), ToProto(profile)));
+    PACELINE_RETURN_IF_ERROR(PutValue("profile", IdOf(key), ToProto(profile)));
   }
   for (const auto& [ends, link] : batch.measurements.links) {
-    PACELINE_RETURN_IF_ERROR(PutValue(KeyOf(link), ToProto(link)));
+    PACELINE_RETURN_IF_ERROR(
+        PutValue("link", absl::StrCat(link.from, "/", link.to), ToProto(link)));
   }
   return absl::OkStatus();
 }
@@ -377,7 +367,7 @@ absl::Status SqliteStore::KeepNewest(const std::string& table, JobId job,
 // Upkeep() deletes the remaining rows.
 absl::Status SqliteStore::Delete(JobId job) {
   PACELINE_RETURN_IF_ERROR(Run("DELETE FROM jobs WHERE id=?", job));
-  PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", job.value)));
+  PACELINE_RETURN_IF_ERROR(DropValue("group", job.value));
   int64_t rows = kRowsATime;
   return DropRecords(job, rows);
 }
@@ -539,7 +529,7 @@ absl::Status SqliteStore::IndexUnknownJobs() {
     for (const v1::Job& job : jobs) {
       PACELINE_RETURN_IF_ERROR(IndexJob(job));
       if (!HasEnded(job.state())) continue;
-      PACELINE_RETURN_IF_ERROR(DropValue(absl::StrCat("group/", job.id())));
+      PACELINE_RETURN_IF_ERROR(DropValue("group", job.id()));
     }
     return absl::OkStatus();
   });

@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "coordinator/jobs/job_store.h"
 #include "coordinator/store/sqlite.h"
 
@@ -86,13 +87,15 @@ class SqliteStore : public JobStore {
   absl::Status Run(const char* sql, const Values&... values) {
     return Query(*database_, sql, values...).Run();
   }
-  // value: a Blob or a message.
+  // The value of KIND/ID: a Blob or a message.
   template <typename Value>
-  absl::Status PutValue(const std::string& key, const Value& value) {
-    return Run("INSERT OR REPLACE INTO kv VALUES (?,?)", key, value);
+  absl::Status PutValue(const char* kind, const absl::AlphaNum& id,
+                        const Value& value) {
+    return Run("INSERT OR REPLACE INTO kv VALUES (?,?)",
+               absl::StrCat(kind, "/", id), value);
   }
-  absl::Status DropValue(const std::string& key) {
-    return Run("DELETE FROM kv WHERE key=?", key);
+  absl::Status DropValue(const char* kind, const absl::AlphaNum& id) {
+    return Run("DELETE FROM kv WHERE key=?", absl::StrCat(kind, "/", id));
   }
   // Stores a number that only grows.
   absl::Status RaiseNumber(const std::string& key, int64_t number) {

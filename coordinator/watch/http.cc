@@ -25,13 +25,6 @@ namespace {
 
 constexpr absl::Duration kAnswerPatience = absl::Seconds(2);
 
-HttpAnswer Plain(int status, std::string text) {
-  HttpAnswer answer;
-  answer.status = status;
-  answer.body = std::move(text);
-  return answer;
-}
-
 // Registration has checked names and addresses: they hold no quotes and no
 // control characters.
 std::string Target(const std::string& address, bool tls, const std::string& job,
@@ -122,9 +115,9 @@ HttpAnswer Page(Coordinator& coordinator) {
   const SharedUpdate mesh = watcher->Next(kAnswerPatience);
   watcher->Leave();
   if (mesh == nullptr) {
-    return Plain(503, "the coordinator's loop does not answer: reload\n");
+    return {503, "the coordinator's loop does not answer: reload\n"};
   }
-  return {200, "text/html; charset=utf-8", RenderPage(mesh->message())};
+  return {200, RenderPage(mesh->message()), "text/html; charset=utf-8"};
 }
 
 }  // namespace
@@ -153,28 +146,28 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
                std::function<std::string()> own_http_address, bool own_tls) {
   server.Get("/", [&coordinator] { return Page(coordinator); });
   server.Get("/page.js", [] {
-    return HttpAnswer{200, "text/javascript; charset=utf-8", kPageScript};
+    return HttpAnswer{200, kPageScript, "text/javascript; charset=utf-8"};
   });
   server.Get("/page.css", [] {
-    return HttpAnswer{200, "text/css; charset=utf-8", kPageStyle};
+    return HttpAnswer{200, kPageStyle, "text/css; charset=utf-8"};
   });
   server.GetEvents("/watch", [&coordinator] {
     return std::make_unique<PageEvents>(coordinator);
   });
   server.Get("/metrics", [&registry] {
-    return HttpAnswer{200, "text/plain; version=0.0.4; charset=utf-8",
-                      registry.Text()};
+    return HttpAnswer{200, registry.Text(),
+                      "text/plain; version=0.0.4; charset=utf-8"};
   });
   const auto if_it_answers = [&coordinator](std::string text) {
     return coordinator.Answers(kAnswerPatience)
-               ? Plain(200, std::move(text))
-               : Plain(503, "the coordinator's loop does not answer\n");
+               ? HttpAnswer{200, std::move(text)}
+               : HttpAnswer{503, "the coordinator's loop does not answer\n"};
   };
   server.Get("/healthz", [if_it_answers] { return if_it_answers("ok\n"); });
   server.Get("/readyz", [&coordinator, &readiness, if_it_answers] {
-    if (!readiness.serving) return Plain(503, "not serving gRPC yet\n");
+    if (!readiness.serving) return HttpAnswer{503, "not serving gRPC yet\n"};
     if (!coordinator.StoreWorks()) {
-      return Plain(503, "the store refuses writes\n");
+      return HttpAnswer{503, "the store refuses writes\n"};
     }
     return if_it_answers("ready\n");
   });
@@ -183,13 +176,15 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
     v1::ListWorkersRequest request;
     do {
       const auto page = AskWorkers(coordinator, request);
-      if (!page.ok()) return Plain(503, std::string(page.status().message()));
+      if (!page.ok()) {
+        return HttpAnswer{503, std::string(page.status().message())};
+      }
       workers.insert(workers.end(), page->workers().begin(),
                      page->workers().end());
       request.set_page_token(page->next_page_token());
     } while (!request.page_token().empty());
-    return HttpAnswer{200, "application/json",
-                      ServiceDiscoveryJson(workers, own(), own_tls)};
+    return HttpAnswer{200, ServiceDiscoveryJson(workers, own(), own_tls),
+                      "application/json"};
   });
 }
 

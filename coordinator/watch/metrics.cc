@@ -149,9 +149,9 @@ int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(path, error);
   if (error) return std::numeric_limits<int64_t>::max();
-  registry_.GetGauge(kDiskFree, {folder})
-      .Set(static_cast<double>(space.available));
-  return static_cast<int64_t>(space.available);
+  const auto bytes = static_cast<int64_t>(space.available);
+  registry_.GetGauge(kDiskFree, {folder}).Set(bytes);
+  return bytes;
 }
 
 void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
@@ -233,18 +233,16 @@ void CoordinatorMetrics::SetRecovery(const v1::Job& job) {
 }
 
 void CoordinatorMetrics::CountGroups(const GroupCounts& counts) {
-  registry_.GetCounter(kViews).RaiseTo(static_cast<double>(counts.views));
+  registry_.GetCounter(kViews).RaiseTo(counts.views);
   for (const auto& [exit, count] : counts.leavers) {
     registry_.GetCounter(kLeavers, {std::string(GroupExitName(exit))})
-        .RaiseTo(static_cast<double>(count));
+        .RaiseTo(count);
   }
 }
 
 void CoordinatorMetrics::CountCheckpoints(const CheckpointCounts& counts) {
-  registry_.GetCounter(kCheckpoints, {"kept"})
-      .RaiseTo(static_cast<double>(counts.kept));
-  registry_.GetCounter(kCheckpoints, {"failed"})
-      .RaiseTo(static_cast<double>(counts.failed));
+  registry_.GetCounter(kCheckpoints, {"kept"}).RaiseTo(counts.kept);
+  registry_.GetCounter(kCheckpoints, {"failed"}).RaiseTo(counts.failed);
   registry_.GetCounter(kCheckpointSeconds)
       .RaiseTo(absl::ToDoubleSeconds(counts.took));
 }

@@ -126,7 +126,7 @@ class CoordinatorMetrics {
   void CountRecovery(const v1::Recovery& recovery);
   // The loop's.  losses: workers lost since the start.
   void CountLosses(int64_t losses) {
-    registry_.GetCounter(kLosses).RaiseTo(static_cast<double>(losses));
+    registry_.GetCounter(kLosses).RaiseTo(losses);
   }
   // The loop's.  counts: since the start.
   void CountGroups(const GroupCounts& counts);

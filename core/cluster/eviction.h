@@ -21,7 +21,6 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/ids.h"
 #include "core/round/view.h"
 
 namespace paceline {

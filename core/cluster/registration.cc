@@ -1,16 +1,19 @@
 #include "core/cluster/registration.h"
 
+#include <algorithm>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
-#include "core/cluster/worker_name.h"
 #include "core/os/host_port.h"
 
 namespace paceline {
 namespace {
 
+constexpr size_t kMaxNameBytes = 63;  // a host name's label
 constexpr size_t kMaxRepeatedBytes = 64;
 constexpr size_t kMaxFieldBytes = 255;  // of everything else
 constexpr int kMaxDataDirs = 100;
@@ -39,6 +42,23 @@ bool IsAddress(const std::string& text) {
 }
 
 }  // namespace
+
+std::string WhyNoWorkerName(absl::string_view name, absl::string_view thing) {
+  if (!name.empty() && name.size() <= kMaxNameBytes &&
+      absl::c_all_of(name, [](unsigned char c) {
+        return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+      })) {
+    return "";
+  }
+  // Escapes are up to four bytes each: cut behind them, too.
+  std::string text = absl::CHexEscape(name.substr(0, kMaxRepeatedBytes));
+  const bool cut = std::max(name.size(), text.size()) > kMaxRepeatedBytes;
+  text.resize(std::min(text.size(), kMaxRepeatedBytes));
+  return absl::StrCat("a ", thing, "'s name is 1 to ", kMaxNameBytes,
+                      " of a-z A-Z 0-9 . _ -, got '", text, cut ? "..." : "",
+                      "' (", name.size(), name.size() == 1 ? " byte" : " bytes",
+                      ")");
+}
 
 absl::Status CheckRegistration(const v1::Registration& registration) {
   const v1::Registration& r = registration;

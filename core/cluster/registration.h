@@ -1,4 +1,4 @@
-// Checks the registration that a worker sends when it attaches.
+// Checks the registration that a worker sends when it attaches, and names.
 #pragma once
 
 #include <string>
@@ -9,6 +9,12 @@
 #include "paceline/v1/coordinator.pb.h"
 
 namespace paceline {
+
+// Says why `name` is no name of a worker, or of another `thing`; empty: it is
+// one.  The text repeats at most 64 bytes of a bad name, and no byte that a
+// terminal would obey.
+std::string WhyNoWorkerName(absl::string_view name,
+                            absl::string_view thing = "worker");
 
 // Checks that one of our workers could have sent this.
 //

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -83,14 +82,7 @@ struct FollowOrder {
   std::string address;
   LayerRange layers;
 
-  friend bool operator==(const FollowOrder&, const FollowOrder&) = default;
-  friend bool operator<(const FollowOrder& a, const FollowOrder& b) {
-    const auto key = [](const FollowOrder& order) {
-      return std::tie(order.job, order.attempt, order.source, order.address,
-                      order.layers.first, order.layers.last);
-    };
-    return key(a) < key(b);
-  }
+  friend auto operator<=>(const FollowOrder&, const FollowOrder&) = default;
 };
 
 // Whoever holds the sum of `step` applies it by this verdict (v1::FinishOrder).

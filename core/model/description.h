@@ -3,6 +3,7 @@
 // Pure.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,7 +22,7 @@ struct LayerRange {
   int first = 0;
   int last = 0;
 
-  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+  friend auto operator<=>(const LayerRange&, const LayerRange&) = default;
 };
 
 // Low-rank adapters beside linear maps of an operation: W x + b becomes

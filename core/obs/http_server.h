@@ -14,8 +14,8 @@ namespace paceline {
 
 struct HttpAnswer {
   int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+  std::string content_type = "text/plain; charset=utf-8";
 };
 
 // Files of a certificate, of its key, and of the authority that also signs

@@ -41,11 +41,7 @@ constexpr std::array<Level, 4> kLevels = {{{"debug", spdlog::level::debug, 7},
 const Level& Of(LogLevel level) { return kLevels[static_cast<size_t>(level)]; }
 
 // Keys of a line that the journal can be searched for.
-constexpr std::array<std::pair<absl::string_view, absl::string_view>, 4>
-    kJournalKeys = {{{"job", "JOB"},
-                     {"stage", "STAGE"},
-                     {"step", "STEP"},
-                     {"worker", "WORKER"}}};
+constexpr absl::string_view kJournalKeys[] = {"job", "stage", "step", "worker"};
 
 // systemd names the journal's stream, which it has made stderr.
 bool StderrIsJournal() {
@@ -237,11 +233,9 @@ std::vector<std::string> JournalFields(const LogOptions& options,
     entry.push_back(absl::StrCat("WORKER=", options.worker));
   }
   for (const LogField& field : fields) {
-    for (const auto& [key, name] : kJournalKeys) {
-      if (field.key == key) {
-        entry.push_back(absl::StrCat(name, "=", field.value));
-      }
-    }
+    if (std::ranges::count(kJournalKeys, field.key) == 0) continue;
+    entry.push_back(
+        absl::StrCat(absl::AsciiStrToUpper(field.key), "=", field.value));
   }
   return entry;
 }

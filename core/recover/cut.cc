@@ -47,14 +47,6 @@ void Holdings::Set(const MemberId& process, MachineId machine,
   held_[process] = {machine, std::move(pieces)};
 }
 
-std::vector<MemberId> Holdings::HoldersOf(const Piece& piece) const {
-  std::vector<MemberId> holders;
-  for (const auto& [process, held] : held_) {
-    if (held.pieces.count(piece) > 0) holders.push_back(process);
-  }
-  return holders;
-}
-
 bool Holdings::HoldsAll(const Held& held, Cut cut) const {
   for (int layer = 0; layer < layers_; ++layer) {
     if (held.pieces.count({cut, layer}) == 0) return false;
@@ -63,17 +55,13 @@ bool Holdings::HoldsAll(const Held& held, Cut cut) const {
 }
 
 std::vector<std::vector<MemberId>> Holdings::HoldersOf(Cut cut) const {
-  std::vector<std::vector<MemberId>> holders;
-  if (one_process_) {
-    holders.resize(layers_);
-    for (const auto& [process, held] : held_) {
-      if (!HoldsAll(held, cut)) continue;
-      return std::vector<std::vector<MemberId>>(layers_, {process});
+  std::vector<std::vector<MemberId>> holders(layers_);
+  for (const auto& [process, held] : held_) {
+    if (one_process_ && !HoldsAll(held, cut)) continue;
+    for (int layer = 0; layer < layers_; ++layer) {
+      if (held.pieces.contains({cut, layer})) holders[layer].push_back(process);
     }
-    return holders;
-  }
-  for (int layer = 0; layer < layers_; ++layer) {
-    holders.push_back(HoldersOf(Piece{cut, layer}));
+    if (one_process_) break;
   }
   return holders;
 }

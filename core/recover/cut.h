@@ -90,8 +90,6 @@ class Holdings {
   void Set(const MemberId& process, MachineId machine, std::set<Piece> pieces);
   void Remove(const MemberId& process) { held_.erase(process); }
 
-  // The processes that hold the piece, by id.
-  std::vector<MemberId> HoldersOf(const Piece& piece) const;
   // [layers]: the processes that hold the cut's piece, by id.  Of `one_process`
   // the first that holds all of them.
   std::vector<std::vector<MemberId>> HoldersOf(Cut cut) const;

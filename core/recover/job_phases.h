@@ -20,8 +20,7 @@ enum class JobPhase : uint8_t {
   kDone,
   kFailed,
 };
-constexpr int kJobPhases = 11;
-inline constexpr absl::string_view kJobPhaseNames[kJobPhases] = {
+inline constexpr absl::string_view kJobPhaseNames[] = {
     "queued",  "adopting",  "choosing", "starting", "running", "stopping",
     "leaving", "finishing", "paused",   "done",     "failed"};
 
@@ -45,8 +44,7 @@ enum class JobCause : uint8_t {
   kCanFinish,
   kFinished,
 };
-constexpr int kJobCauses = 18;
-inline constexpr absl::string_view kJobCauseNames[kJobCauses] = {
+inline constexpr absl::string_view kJobCauseNames[] = {
     "begin",           "adopted",   "not adopted", "stored",  "no plan",
     "too many losses", "returned",  "members",     "all run", "all done",
     "all stopped",     "move",      "loss",        "failure", "hopeless",

@@ -10,8 +10,8 @@
 namespace paceline {
 namespace {
 
-void AddEvent(RecoveryActions& actions, std::string kind, std::string text) {
-  actions.push_back(RecoveryEvent{std::move(kind), std::move(text)});
+void AddEvent(RecoveryTurn& turn, std::string kind, std::string text) {
+  turn.actions.push_back(RecoveryEvent{std::move(kind), std::move(text)});
 }
 
 }  // namespace
@@ -25,10 +25,10 @@ JobRecovery::JobRecovery(const RecoveryPolicy& policy, OrderCounter& orders,
 
 // --- Events ------------------------------------------------------------------
 
-void JobRecovery::Begin(Instant now, RecoveryActions& actions) {
+void JobRecovery::Begin(RecoveryTurn& turn) {
   floor_ = Cut();  // no process holds a piece yet
-  Go(JobCause::kBegin, "looks for workers", actions);
-  Advance(now, actions);
+  Go(JobCause::kBegin, "looks for workers", turn);
+  Advance(turn);
 }
 
 void JobRecovery::Restore(std::vector<AttemptRow> rows,
@@ -54,15 +54,14 @@ void JobRecovery::OnKnown(WorkerId worker, MachineId machine,
 }
 
 void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
-                             const std::string& name, Instant now,
-                             RecoveryActions& actions) {
+                             const std::string& name, RecoveryTurn& turn) {
   Peer& peer = peers_[process.worker];
   const bool is_new = peer.process != process;
   // The events of a group tell of its members.
   const bool is_member = !policy_.views && IsMember(peer.process);
   if (peer.missed ||
       (is_new && (is_member || excluded_.count(peer.process) > 0))) {
-    AddEvent(actions, "returned",
+    AddEvent(turn, "returned",
              absl::StrCat(name, is_new ? " is there as a new process"
                                        : " is there again"));
   }
@@ -77,31 +76,31 @@ void JobRecovery::OnAttached(const MemberId& process, MachineId machine,
   if (peer.presence != Peer::Presence::kLive) {
     // It becomes live with its first report.
     peer.presence = Peer::Presence::kUnheard;
-    peer.since = now;
+    peer.since = turn.now;
   }
   OnMembersChanged();
-  Advance(now, actions);
+  Advance(turn);
 }
 
-void JobRecovery::OnLost(WorkerId worker, const std::string& why, Instant now,
-                         RecoveryActions& actions) {
+void JobRecovery::OnLost(WorkerId worker, const std::string& why,
+                         RecoveryTurn& turn) {
   const auto found = peers_.find(worker);
   if (found == peers_.end()) return;
   Peer& peer = found->second;
   if (peer.presence == Peer::Presence::kLost) return;
   OnGone(peer);
   peer.presence = Peer::Presence::kLost;
-  peer.since = now;
+  peer.since = turn.now;
   if (!policy_.views && IsMember(peer.process)) {
     peer.missed = true;
-    AddEvent(actions, "lost", absl::StrCat(peer.name, ": ", why));
+    AddEvent(turn, "lost", absl::StrCat(peer.name, ": ", why));
   }
   OnMembersChanged();
-  Advance(now, actions);
+  Advance(turn);
 }
 
 void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
-                           Instant now, RecoveryActions& actions) {
+                           RecoveryTurn& turn) {
   const auto found = peers_.find(process.worker);
   if (found == peers_.end() || found->second.process != process) return;
   Peer& peer = found->second;
@@ -109,7 +108,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
   const bool is_first = peer.presence == Peer::Presence::kUnheard;
   if (is_first) {
     peer.presence = Peer::Presence::kLive;
-    peer.since = now;
+    peer.since = turn.now;
     OnMembersChanged();
   }
   JobReport report =
@@ -143,7 +142,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
   }
   if (report.refuses_pieces != peer.report.refuses_pieces) {
     changed_.holdings = changed_.orders = true;
-    AddEvent(actions, "copies",
+    AddEvent(turn, "copies",
              absl::StrCat(peer.name,
                           report.refuses_pieces
                               ? " takes no pieces of others: its log says why"
@@ -155,7 +154,7 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
     peer.unfit.clear();
     peer.no_data.clear();
     OnMembersChanged();
-    AddEvent(actions, "repaired",
+    AddEvent(turn, "repaired",
              absl::StrCat("files of the job have changed on ", peer.name,
                           ": it may hold stages again"));
   }
@@ -166,49 +165,46 @@ void JobRecovery::OnReport(const MemberId& process, const JobReport& said,
   }
   peer.report = report;
   peer.report.pieces.reset();
-  if (!is_known) Advance(now, actions);
+  if (!is_known) Advance(turn);
 }
 
 void JobRecovery::OnStuck(const MemberId& process, const std::string& why,
-                          Instant now, RecoveryActions& actions) {
+                          RecoveryTurn& turn) {
   if (!IsOrdered() || !IsMember(process) || FindLive(process) == nullptr) {
     return;
   }
   ++losses_;
-  Leave(JobCause::kLoss, absl::StrCat(NameOf(process), ": ", why), now,
-        actions);
-  Advance(now, actions);
+  Leave(JobCause::kLoss, absl::StrCat(NameOf(process), ": ", why), turn);
+  Advance(turn);
 }
 
 void JobRecovery::SetCutOff(WorkerId worker, const std::string& why,
-                            Instant now, RecoveryActions& actions) {
+                            RecoveryTurn& turn) {
   const auto found = peers_.find(worker);
   if (found == peers_.end() || found->second.cut_off == why) return;
   found->second.cut_off = why;
   OnMembersChanged();
-  Advance(now, actions);
+  Advance(turn);
 }
 
-void JobRecovery::SetDraining(WorkerId worker, bool draining, Instant now,
-                              RecoveryActions& actions) {
+void JobRecovery::SetDraining(WorkerId worker, bool draining,
+                              RecoveryTurn& turn) {
   const auto found = peers_.find(worker);
   if (found == peers_.end() || found->second.draining == draining) return;
   found->second.draining = draining;
   last_refusal_.clear();
   OnMembersChanged();
-  Advance(now, actions);
+  Advance(turn);
 }
 
-void JobRecovery::OnBetterPlan(const std::string& why, Instant now,
-                               RecoveryActions& actions) {
+void JobRecovery::OnBetterPlan(const std::string& why, RecoveryTurn& turn) {
   if (phase_ != JobPhase::kRunning) return;
-  AddEvent(actions, "move", why);
-  Move(why, now, actions);
-  Advance(now, actions);
+  AddEvent(turn, "move", why);
+  Move(why, turn);
+  Advance(turn);
 }
 
-void JobRecovery::OnRoster(const Roster& roster, Instant now,
-                           RecoveryActions& actions) {
+void JobRecovery::OnRoster(const Roster& roster, RecoveryTurn& turn) {
   if ((!IsOrdered() && phase_ != JobPhase::kAdopting) || roster == roster_) {
     return;
   }
@@ -222,16 +218,15 @@ void JobRecovery::OnRoster(const Roster& roster, Instant now,
     }
   }
   changed_.holdings = changed_.orders = true;
-  Advance(now, actions);
+  Advance(turn);
 }
 
-void JobRecovery::OnStored(int64_t attempt, Instant now,
-                           RecoveryActions& actions) {
+void JobRecovery::OnStored(int64_t attempt, RecoveryTurn& turn) {
   if (!choice_.storing.has_value() || choice_.storing->row.attempt != attempt) {
     return;
   }
-  Announce(actions);
-  Advance(now, actions);
+  Announce(turn);
+  Advance(turn);
 }
 
 void JobRecovery::OnStandstill(absl::Duration duration, Instant now) {
@@ -246,30 +241,30 @@ void JobRecovery::OnStandstill(absl::Duration duration, Instant now) {
 
 // --- The phases --------------------------------------------------------------
 
-void JobRecovery::Advance(Instant now, RecoveryActions& actions) {
+void JobRecovery::Advance(RecoveryTurn& turn) {
   do {
-    UpdateFloor(actions);
-  } while (Step(now, actions));
-  UpdateFloor(actions);
-  SendOrders(actions);
+    UpdateFloor(turn);
+  } while (Step(turn));
+  UpdateFloor(turn);
+  SendOrders(turn);
 }
 
-bool JobRecovery::Step(Instant now, RecoveryActions& actions) {
+bool JobRecovery::Step(RecoveryTurn& turn) {
   switch (phase_) {
     case JobPhase::kAdopting:
-      return Adopt(now, actions);
+      return Adopt(turn);
     case JobPhase::kChoosing:
-      return Choose(now, actions);
+      return Choose(turn);
     case JobPhase::kStarting:
     case JobPhase::kRunning:
     case JobPhase::kStopping:
-      return Watch(now, actions);
+      return Watch(turn);
     case JobPhase::kLeaving:
-      return WaitForLeave(now, actions);
+      return WaitForLeave(turn);
     case JobPhase::kFinishing:
-      return WaitForFinish(now, actions);
+      return WaitForFinish(turn);
     case JobPhase::kPaused:
-      return Reconsider(now, actions);
+      return Reconsider(turn);
     case JobPhase::kQueued:
     case JobPhase::kDone:
     case JobPhase::kFailed:
@@ -279,8 +274,7 @@ bool JobRecovery::Step(Instant now, RecoveryActions& actions) {
 }
 
 // Every change of phase goes through here.
-bool JobRecovery::Go(JobCause cause, std::string why,
-                     RecoveryActions& actions) {
+bool JobRecovery::Go(JobCause cause, std::string why, RecoveryTurn& turn) {
   for (const JobTransition& row : kJobTransitions) {
     if (row.from != phase_ || row.cause != cause) continue;
     moves_ = cause == JobCause::kAllStopped ||
@@ -288,27 +282,26 @@ bool JobRecovery::Go(JobCause cause, std::string why,
     phase_ = row.to;
     changed_.orders = true;
     why_ = std::move(why);
-    actions.push_back(row);
+    turn.actions.push_back(row);
     return true;
   }
   PACELINE_CHECK(false, JobCauseName(cause), " while ", JobPhaseName(phase_));
   return false;
 }
 
-bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
+bool JobRecovery::Adopt(RecoveryTurn& turn) {
   if (seen_attempt_ > attempt_) {
     return Leave(JobCause::kNotAdopted,
                  absl::StrCat("attempt ", seen_attempt_,
                               " began, which is newer than what is stored"),
-                 now, actions);
+                 turn);
   }
-  if (policy_.views) return AdoptGroup(now, actions);
+  if (policy_.views) return AdoptGroup(turn);
   bool all_heard = true;
   for (const RunPlace& place : places_) {
     if (IsGone(place.process)) {
       return Leave(JobCause::kNotAdopted,
-                   absl::StrCat(NameOf(place.process), " is gone"), now,
-                   actions);
+                   absl::StrCat(NameOf(place.process), " is gone"), turn);
     }
     const Peer* const peer = FindLive(place.process);
     if (peer == nullptr) {
@@ -318,20 +311,20 @@ bool JobRecovery::Adopt(Instant now, RecoveryActions& actions) {
                peer->report.phase == WorkPhase::kFailed) {
       return Leave(JobCause::kNotAdopted,
                    absl::StrCat(peer->name, " does not run attempt ", attempt_),
-                   now, actions);
+                   turn);
     }
   }
   if (!all_heard) return false;
   sources_ = HoldersOf(base_);
-  AddEvent(actions, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
-  return Go(JobCause::kAdopted, "its workers go on", actions);
+  AddEvent(turn, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
+  return Go(JobCause::kAdopted, "its workers go on", turn);
 }
 
 // A joiner may not know the group's state: one that has taken part must say
 // that it goes on.
-bool JobRecovery::AdoptGroup(Instant now, RecoveryActions& actions) {
+bool JobRecovery::AdoptGroup(RecoveryTurn& turn) {
   if (roster_.state != Roster::State::kGoesOn) {
-    return Leave(JobCause::kNotAdopted, roster_.why, now, actions);
+    return Leave(JobCause::kNotAdopted, roster_.why, turn);
   }
   bool goes_on = false;
   bool waits = false;  // a member, for an order that no coordinator has sent
@@ -342,44 +335,44 @@ bool JobRecovery::AdoptGroup(Instant now, RecoveryActions& actions) {
   }
   if (!goes_on)
     return waits && AllHeard() &&
-           Leave(JobCause::kNotAdopted, "not all members run it", now, actions);
+           Leave(JobCause::kNotAdopted, "not all members run it", turn);
   sources_ = HoldersOf(base_);
-  AddEvent(actions, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
-  return Go(JobCause::kAdopted, "its group goes on", actions);
+  AddEvent(turn, "adopted", absl::StrCat("attempt ", attempt_, " goes on"));
+  return Go(JobCause::kAdopted, "its group goes on", turn);
 }
 
 // Members come and go by views, and their failures are the group's to judge.
-bool JobRecovery::WatchGroup(Instant now, RecoveryActions& actions) {
+bool JobRecovery::WatchGroup(RecoveryTurn& turn) {
   if (roster_.state != Roster::State::kGoesOn) {
     ++losses_;
-    return Leave(JobCause::kLoss, roster_.why, now, actions);
+    return Leave(JobCause::kLoss, roster_.why, turn);
   }
   if (phase_ != JobPhase::kStarting) return false;
   const bool runs = absl::c_all_of(
       places_, [this](const RunPlace& place) { return Runs(place); });
-  return runs && Go(JobCause::kAllRun, "its group trains", actions);
+  return runs && Go(JobCause::kAllRun, "its group trains", turn);
 }
 
-bool JobRecovery::Watch(Instant now, RecoveryActions& actions) {
-  if (policy_.views) return WatchGroup(now, actions);
+bool JobRecovery::Watch(RecoveryTurn& turn) {
+  if (policy_.views) return WatchGroup(turn);
   for (const RunPlace& place : places_) {
     if (!IsGone(place.process) || all_stored_) continue;
     ++losses_;
     return Leave(JobCause::kLoss,
-                 absl::StrCat(NameOf(place.process), " is lost"), now, actions);
+                 absl::StrCat(NameOf(place.process), " is lost"), turn);
   }
   for (const RunPlace& place : places_) {
     const Peer* const peer = FindLive(place.process);
     if (peer != nullptr && peer->report.attempt == attempt_ &&
         peer->report.phase == WorkPhase::kFailed) {
-      return OnFailure(*peer, now, actions);
+      return OnFailure(*peer, turn);
     }
   }
-  return WatchWork(now, actions);
+  return WatchWork(turn);
 }
 
 // No member is gone or has failed.
-bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
+bool JobRecovery::WatchWork(RecoveryTurn& turn) {
   size_t running = 0;
   size_t stopped = 0;
   size_t done = 0;
@@ -402,27 +395,27 @@ bool JobRecovery::WatchWork(Instant now, RecoveryActions& actions) {
   const size_t all = places_.size();
   if (phase_ == JobPhase::kStarting) {
     if (running + stopped + done < all) return false;
-    return Go(JobCause::kAllRun, "all stages run", actions);
+    return Go(JobCause::kAllRun, "all stages run", turn);
   }
   if (done == all) {
-    return Go(JobCause::kAllDone, "all steps are applied", actions);
+    return Go(JobCause::kAllDone, "all steps are applied", turn);
   }
   if (phase_ == JobPhase::kRunning) {
     if (stopped > 0) {
       stop_ = Stop::kAsked;
-      return Go(JobCause::kMove, "a stage has stopped", actions);
+      return Go(JobCause::kMove, "a stage has stopped", turn);
     }
-    return drains && Drain(now, actions);
+    return drains && Drain(turn);
   }
   if (stopped < all || stopped_at.size() != 1) return false;
   stop_ = Stop::kAllStopped;
   return Go(JobCause::kAllStopped,
             absl::StrCat("all stages stopped after step ", *stopped_at.begin()),
-            actions);
+            turn);
 }
 
 // A member of the running job drains.
-bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
+bool JobRecovery::Drain(RecoveryTurn& turn) {
   if (drain_refused_) return false;
   const PlacedStages plan = PlanNow();
   if (!plan.has_value()) return false;
@@ -430,30 +423,28 @@ bool JobRecovery::Drain(Instant now, RecoveryActions& actions) {
     drain_refused_ = true;
     const std::string why = absl::StrCat(
         "a worker that drains is still needed: ", plan->status().message());
-    if (why != last_refusal_) AddEvent(actions, "drain", why);
+    if (why != last_refusal_) AddEvent(turn, "drain", why);
     last_refusal_ = why;
     return false;
   }
-  return Move("a worker drains", now, actions);
+  return Move("a worker drains", turn);
 }
 
-bool JobRecovery::Move(const std::string& why, Instant now,
-                       RecoveryActions& actions) {
+bool JobRecovery::Move(const std::string& why, RecoveryTurn& turn) {
   if (policy_.stateless) {
-    Leave(JobCause::kLoss, why, now, actions);
+    Leave(JobCause::kLoss, why, turn);
     return moves_ = true;  // nothing is lost
   }
   stop_ = Stop::kAsked;
-  return Go(JobCause::kMove, why, actions);
+  return Go(JobCause::kMove, why, turn);
 }
 
-bool JobRecovery::OnFailure(const Peer& peer, Instant now,
-                            RecoveryActions& actions) {
+bool JobRecovery::OnFailure(const Peer& peer, RecoveryTurn& turn) {
   const absl::Status error = peer.report.error;
   const std::string text = absl::StrCat(
       peer.name, " failed at step ", peer.report.step, ": ", error.message());
-  AddEvent(actions, "failed", text);
-  if (!IsTransient(error.code())) return Go(JobCause::kHopeless, text, actions);
+  AddEvent(turn, "failed", text);
+  if (!IsTransient(error.code())) return Go(JobCause::kHopeless, text, turn);
   if (MakesUnfit(error.code())) {
     Peer& lacks = peers_[peer.process.worker];
     // The first stage alone reads the data.
@@ -461,13 +452,13 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
         (absl::IsNotFound(error) || absl::IsPermissionDenied(error)) &&
         lacks.no_data.empty() && places_.front().process == peer.process;
     (data ? lacks.no_data : lacks.unfit) = std::string(error.message());
-    AddEvent(actions, "unfit",
+    AddEvent(turn, "unfit",
              absl::StrCat(peer.name, " holds no ",
                           data ? "first stage" : "stage", " from now on"));
     // Before the job's first step, an error on all workers is the job's own.
     const int64_t began = base_.attempt == 0 ? base_.step : 0;
     if (furthest_ <= began && !AnyFit()) {
-      return Go(JobCause::kHopeless, text, actions);
+      return Go(JobCause::kHopeless, text, turn);
     }
   } else {
     const bool went_on =
@@ -483,18 +474,18 @@ bool JobRecovery::OnFailure(const Peer& peer, Instant now,
       // A disk may have room again, and a link may come back.
       if (!(absl::IsResourceExhausted(error) && furthest_ > 0) &&
           !(absl::IsUnavailable(error) && failures_.to_begin && base_.step > 0))
-        return Go(JobCause::kHopeless, failures_.hindrance, actions);
+        return Go(JobCause::kHopeless, failures_.hindrance, turn);
     }
   }
-  return Leave(JobCause::kFailure, text, now, actions);
+  return Leave(JobCause::kFailure, text, turn);
 }
 
-bool JobRecovery::Leave(JobCause cause, const std::string& why, Instant now,
-                        RecoveryActions& actions) {
-  Go(cause, why, actions);
-  AddEvent(actions, "left", absl::StrCat("attempt ", attempt_, " ends: ", why));
+bool JobRecovery::Leave(JobCause cause, const std::string& why,
+                        RecoveryTurn& turn) {
+  Go(cause, why, turn);
+  AddEvent(turn, "left", absl::StrCat("attempt ", attempt_, " ends: ", why));
   leaving_.mark = orders_.last;
-  leaving_.since = now;
+  leaving_.since = turn.now;
   issued_.clear();  // so that every process gets an order after the mark
   stop_ = Stop::kNotAsked;
   finishing_.reset();
@@ -521,27 +512,28 @@ bool JobRecovery::AllLeft() const {
   });
 }
 
-bool JobRecovery::WaitForLeave(Instant now, RecoveryActions& actions) {
+bool JobRecovery::WaitForLeave(RecoveryTurn& turn) {
   for (const auto& [worker, peer] : peers_) {
     if (!IsCounted(peer) || !IsConcerned(peer) || HasLeft(peer)) continue;
-    if (now - std::max(leaving_.since, peer.since) >= policy_.leave_bound) {
-      Exclude(peer, absl::StrCat("does not leave attempt ", attempt_), actions);
+    if (turn.now - std::max(leaving_.since, peer.since) >=
+        policy_.leave_bound) {
+      Exclude(peer, absl::StrCat("does not leave attempt ", attempt_), turn);
     }
   }
   if (!AllHeard() || !AllLeft()) return false;
   const std::optional<int64_t> step = StepToFinish();
-  if (!step.has_value()) return Go(JobCause::kAllLeft, why_, actions);
-  finishing_ = Finishing{*step, now};
+  if (!step.has_value()) return Go(JobCause::kAllLeft, why_, turn);
+  finishing_ = Finishing{*step, turn.now};
   return Go(JobCause::kCanFinish, absl::StrCat("replicas finish step ", *step),
-            actions);
+            turn);
 }
 
 void JobRecovery::Exclude(const Peer& peer, const std::string& why,
-                          RecoveryActions& actions) {
-  AddEvent(actions, "excluded",
+                          RecoveryTurn& turn) {
+  AddEvent(turn, "excluded",
            absl::StrCat(peer.name, " ", why,
                         "; only a new process of it may come back"));
-  actions.push_back(ExcludeProcess{peer.process});
+  turn.actions.push_back(ExcludeProcess{peer.process});
   excluded_.insert(peer.process);
   if (IsExcluded(peer.process)) holdings_.Remove(peer.process);
   OnMembersChanged();
@@ -559,60 +551,58 @@ std::optional<int64_t> JobRecovery::StepToFinish() const {
       places_, kept, NewestCut(holdings_.Copies(), 1, IsValidCut()).step);
 }
 
-bool JobRecovery::WaitForFinish(Instant now, RecoveryActions& actions) {
+bool JobRecovery::WaitForFinish(RecoveryTurn& turn) {
   const auto& [step, since] = *finishing_;
   const Cut cut{attempt_, step};
   if (holdings_.Copies().count(cut) > 0) {
     return Go(JobCause::kFinished,
-              absl::StrCat("step ", step, " is applied everywhere"), actions);
+              absl::StrCat("step ", step, " is applied everywhere"), turn);
   }
   if (StepToFinish() != step) {
     ++losses_;
-    return Leave(JobCause::kLoss, "a replica was lost while it finished", now,
-                 actions);
+    return Leave(JobCause::kLoss, "a replica was lost while it finished", turn);
   }
-  if (now - since < policy_.leave_bound) return false;
+  if (turn.now - since < policy_.leave_bound) return false;
   return Go(JobCause::kFinished, absl::StrCat("step ", step, " is run again"),
-            actions);
+            turn);
 }
 
-bool JobRecovery::Reconsider(Instant now, RecoveryActions& actions) {
+bool JobRecovery::Reconsider(RecoveryTurn& turn) {
   std::optional<Instant>& until = choice_.paused_until;
-  if (until.has_value() ? now < *until : !changed_.members) return false;
+  if (until.has_value() ? turn.now < *until : !changed_.members) return false;
   until.reset();
-  return Go(JobCause::kMembersChanged, "looks for workers again", actions);
+  return Go(JobCause::kMembersChanged, "looks for workers again", turn);
 }
 
-bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
+bool JobRecovery::Choose(RecoveryTurn& turn) {
   if (choice_.storing.has_value() || !AllHeard()) return false;
   if (!AllLeft()) {
     return Leave(JobCause::kReturned,
-                 "a worker may run it still, or hold more than it said", now,
-                 actions);
+                 "a worker may run it still, or hold more than it said", turn);
   }
   if (losses_ >= policy_.most_losses) {
     const std::string why = absl::StrCat(
         Counted(losses_, "worker"), losses_ == 1 ? " was" : " were",
         " lost since step ", floor_.value_or(Cut()).step, " was safe");
     losses_ = 0;
-    return PauseFor(policy_.loss_pause, why, now, actions);
+    return PauseFor(policy_.loss_pause, why, turn);
   }
   if (!failures_.hindrance.empty()) {
     failures_.in_row =
         policy_.most_failures - 1;  // one attempt shows whether it still fails
     return PauseFor(policy_.hindrance_pause,
-                    std::exchange(failures_.hindrance, ""), now, actions);
+                    std::exchange(failures_.hindrance, ""), turn);
   }
   if (!choice_.plan.has_value()) choice_.plan = PlanNow();
   if (!choice_.plan.has_value()) return false;
   changed_.members = false;
   if (!choice_.plan->ok()) {
     return Pause(JobCause::kNoPlan,
-                 std::string(choice_.plan->status().message()), actions);
+                 std::string(choice_.plan->status().message()), turn);
   }
-  if (WaitsForSettling(**choice_.plan, now, actions)) return false;
+  if (WaitsForSettling(**choice_.plan, turn)) return false;
   const Cut base = ChooseBase();
-  if (WaitsForReturn(base, now)) {
+  if (WaitsForReturn(base, turn.now)) {
     choice_.waited = true;
     return false;
   }
@@ -621,33 +611,33 @@ bool JobRecovery::Choose(Instant now, RecoveryActions& actions) {
     return true;
   }
   if (recorded_.has_value() && base.step > *recorded_) {
-    AddEvent(actions, "records",
+    AddEvent(turn, "records",
              absl::StrCat("records of steps ", *recorded_ + 1, " to ",
                           base.step, " are missing"));
   }
   const Pending& next =
       choice_.storing.emplace(Pending{{NextAttempt(), base}, **choice_.plan});
   why_ = absl::StrCat("attempt ", next.row.attempt, " is being stored");
-  actions.push_back(StoreAttempt{next.row, next.places});
+  turn.actions.push_back(StoreAttempt{next.row, next.places});
   return false;
 }
 
 bool JobRecovery::PauseFor(absl::Duration pause, const std::string& why,
-                           Instant now, RecoveryActions& actions) {
-  choice_.paused_until = now + pause;
-  return Pause(JobCause::kTooManyLosses, why, actions);
+                           RecoveryTurn& turn) {
+  choice_.paused_until = turn.now + pause;
+  return Pause(JobCause::kTooManyLosses, why, turn);
 }
 
 bool JobRecovery::Pause(JobCause cause, const std::string& why,
-                        RecoveryActions& actions) {
-  if (why != choice_.last_pause) AddEvent(actions, "paused", why);
+                        RecoveryTurn& turn) {
+  if (why != choice_.last_pause) AddEvent(turn, "paused", why);
   choice_.last_pause = why;
-  return Go(cause, why, actions);
+  return Go(cause, why, turn);
 }
 
 // Members of the plan with another CPU environment execute themselves anew.
 bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
-                                   Instant now, RecoveryActions& actions) {
+                                   RecoveryTurn& turn) {
   std::set<MemberId> unsettled;
   for (const RunPlace& place : places) {
     const Peer* const peer = FindLive(place.process);
@@ -656,7 +646,7 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
     }
   }
   if (unsettled != choice_.settling) {
-    choice_.settling_since = now;
+    choice_.settling_since = turn.now;
     changed_.orders = true;
   }
   choice_.settling = std::move(unsettled);
@@ -664,11 +654,11 @@ bool JobRecovery::WaitsForSettling(const std::vector<RunPlace>& places,
   why_ = absl::StrCat(NameOf(*choice_.settling.begin()),
                       " takes over the job's CPU environment");
   // A process loads its libraries again: that takes longer than to leave.
-  if (now - choice_.settling_since < policy_.return_period) return true;
+  if (turn.now - choice_.settling_since < policy_.return_period) return true;
   for (const MemberId& process :
        std::set<MemberId>(std::move(choice_.settling))) {
     Exclude(*FindLive(process), "does not take over the job's CPU environment",
-            actions);
+            turn);
   }
   choice_.settling.clear();
   return true;
@@ -719,7 +709,7 @@ Cut JobRecovery::ChooseBase() const {
 }
 
 // The attempt is stored: from now on other processes may see it.
-void JobRecovery::Announce(RecoveryActions& actions) {
+void JobRecovery::Announce(RecoveryTurn& turn) {
   Pending stored = *std::move(choice_.storing);
   choice_ = {};
   lineage_.Add(stored.row);
@@ -739,10 +729,10 @@ void JobRecovery::Announce(RecoveryActions& actions) {
   changed_.orders = changed_.holdings = true;
   furthest_ = policy_.views ? base_.step : std::max(furthest_, base_.step);
   sources_ = HoldersOf(base_);
-  AddEvent(actions, "attempt",
+  AddEvent(turn, "attempt",
            absl::StrCat("attempt ", attempt_, " begins from ", CutText(base_)));
   // The next Step() finds members that were lost meanwhile.
-  Go(JobCause::kStored, absl::StrCat("attempt ", attempt_, " begins"), actions);
+  Go(JobCause::kStored, absl::StrCat("attempt ", attempt_, " begins"), turn);
 }
 
 // --- Members -----------------------------------------------------------------
@@ -854,7 +844,7 @@ bool JobRecovery::MayGo(WorkerId worker) const {
 
 // --- The floor and the orders ------------------------------------------------
 
-void JobRecovery::UpdateFloor(RecoveryActions& actions) {
+void JobRecovery::UpdateFloor(RecoveryTurn& turn) {
   if (!changed_.holdings || phase_ == JobPhase::kQueued ||
       phase_ == JobPhase::kAdopting) {
     return;
@@ -880,7 +870,7 @@ void JobRecovery::UpdateFloor(RecoveryActions& actions) {
   floor_ = after;
   if (!recovered_ && *floor_ >= Cut{attempt_, base_.step}) {
     recovered_ = true;
-    AddEvent(actions, "safe",
+    AddEvent(turn, "safe",
              absl::StrCat(CutText(*floor_),
                           followers() == 0
                               ? " is held once: no other machine is there for "
@@ -948,7 +938,7 @@ JobOrder JobRecovery::MakeOrder(const MemberId& process) const {
   return order;
 }
 
-void JobRecovery::SendOrders(RecoveryActions& actions) {
+void JobRecovery::SendOrders(RecoveryTurn& turn) {
   if (!changed_.orders || phase_ == JobPhase::kQueued ||
       phase_ == JobPhase::kAdopting) {
     return;
@@ -970,7 +960,7 @@ void JobRecovery::SendOrders(RecoveryActions& actions) {
     issued_[peer.process] = order;
     peer.was_ordered |= order.run.has_value() || !order.follow.empty();
     if (peer.was_ordered) told_.insert(worker);
-    actions.push_back(SendOrder{peer.process, order});
+    turn.actions.push_back(SendOrder{peer.process, order});
   }
 }
 

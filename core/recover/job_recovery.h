@@ -117,6 +117,12 @@ using RecoveryAction = std::variant<StoreAttempt, SendOrder, ExcludeProcess,
                                     JobTransition, RecoveryEvent>;
 using RecoveryActions = std::vector<RecoveryAction>;
 
+// When an event comes, and the actions that it causes.
+struct RecoveryTurn {
+  Instant now;
+  RecoveryActions actions = {};
+};
+
 // The machine (state, event, now) -> (state, actions) of one job.  Lives on the
 // coordinator's loop.  Thread-compatible.
 class JobRecovery {
@@ -127,7 +133,7 @@ class JobRecovery {
   virtual ~JobRecovery() = default;
 
   // The job's turn in the queue has come.
-  void Begin(Instant now, RecoveryActions& actions);
+  void Begin(RecoveryTurn& turn);
   // Replaces Begin() for a job that an earlier coordinator began.  No process
   // gets an order until the stored attempt is adopted or left.
   //   places  of the newest row
@@ -138,26 +144,21 @@ class JobRecovery {
   // The process has attached; an earlier process of its worker is lost.  If it
   // attaches again it has a new stream: send it OrderOf() again.
   void OnAttached(const MemberId& process, MachineId machine,
-                  const std::string& name, Instant now,
-                  RecoveryActions& actions);
-  void OnLost(WorkerId worker, const std::string& why, Instant now,
-              RecoveryActions& actions);
-  void OnReport(const MemberId& process, const JobReport& report, Instant now,
-                RecoveryActions& actions);
+                  const std::string& name, RecoveryTurn& turn);
+  void OnLost(WorkerId worker, const std::string& why, RecoveryTurn& turn);
+  void OnReport(const MemberId& process, const JobReport& report,
+                RecoveryTurn& turn);
   // The process hangs, or its link to a neighbour is broken.
-  void OnStuck(const MemberId& process, const std::string& why, Instant now,
-               RecoveryActions& actions);
+  void OnStuck(const MemberId& process, const std::string& why,
+               RecoveryTurn& turn);
   // A cut link keeps stages from the worker.  Empty `why`: no link is cut.
-  void SetCutOff(WorkerId worker, const std::string& why, Instant now,
-                 RecoveryActions& actions);
-  void SetDraining(WorkerId worker, bool draining, Instant now,
-                   RecoveryActions& actions);
+  void SetCutOff(WorkerId worker, const std::string& why, RecoveryTurn& turn);
+  void SetDraining(WorkerId worker, bool draining, RecoveryTurn& turn);
   // A better plan pays for the move to it.  Ignored unless the job runs.  A
   // stateless job leaves its attempt at once.
-  void OnBetterPlan(const std::string& why, Instant now,
-                    RecoveryActions& actions);
+  void OnBetterPlan(const std::string& why, RecoveryTurn& turn);
   // The group of the present attempt has changed.
-  void OnRoster(const Roster& roster, Instant now, RecoveryActions& actions);
+  void OnRoster(const Roster& roster, RecoveryTurn& turn);
   // The process has a state that most members of its group do not have: its
   // pieces do not count.
   void Distrust(const MemberId& process) {
@@ -167,12 +168,12 @@ class JobRecovery {
   }
   // The planner may find a plan that it did not find before: another job has
   // released workers, or a profile has come.
-  void OnPlansChanged(Instant now, RecoveryActions& actions) {
+  void OnPlansChanged(RecoveryTurn& turn) {
     if (phase_ != JobPhase::kPaused && !drain_refused_) return;
     OnMembersChanged();
-    Advance(now, actions);
+    Advance(turn);
   }
-  void OnStored(int64_t attempt, Instant now, RecoveryActions& actions);
+  void OnStored(int64_t attempt, RecoveryTurn& turn);
 
   // Records and due evaluations of all steps up to this one are stored.
   void OnRecorded(int64_t step) { recorded_ = step; }
@@ -184,14 +185,14 @@ class JobRecovery {
   // All results of a stateless job are stored: it ends at the next event.
   void OnAllStored() { all_stored_ = true; }
   // Keeps a cut while the coordinator copies it.
-  void SetPin(Cut cut, bool pinned, Instant now, RecoveryActions& actions) {
+  void SetPin(Cut cut, bool pinned, RecoveryTurn& turn) {
     if (pinned) pins_.insert(cut);
     if (!pinned) pins_.erase(cut);
     changed_.orders = true;
-    Advance(now, actions);
+    Advance(turn);
   }
 
-  void OnTick(Instant now, RecoveryActions& actions) { Advance(now, actions); }
+  void OnTick(RecoveryTurn& turn) { Advance(turn); }
   // The coordinator itself stood still for `duration`, until now.  That time
   // counts against no process.  Call it before the first event after that.
   void OnStandstill(absl::Duration duration, Instant now);
@@ -332,31 +333,29 @@ class JobRecovery {
     bool orders = false;    // or values that they depend on
   };
 
-  void Advance(Instant now, RecoveryActions& actions);
+  void Advance(RecoveryTurn& turn);
   // Each handles one phase, and returns whether Step() must run again.
-  bool Step(Instant now, RecoveryActions& actions);
-  bool Adopt(Instant now, RecoveryActions& actions);
-  bool AdoptGroup(Instant now, RecoveryActions& actions);
-  bool Watch(Instant now, RecoveryActions& actions);
-  bool WatchGroup(Instant now, RecoveryActions& actions);
-  bool WatchWork(Instant now, RecoveryActions& actions);
-  bool WaitForLeave(Instant now, RecoveryActions& actions);
-  bool WaitForFinish(Instant now, RecoveryActions& actions);
-  bool Reconsider(Instant now, RecoveryActions& actions);
-  bool Choose(Instant now, RecoveryActions& actions);
+  bool Step(RecoveryTurn& turn);
+  bool Adopt(RecoveryTurn& turn);
+  bool AdoptGroup(RecoveryTurn& turn);
+  bool Watch(RecoveryTurn& turn);
+  bool WatchGroup(RecoveryTurn& turn);
+  bool WatchWork(RecoveryTurn& turn);
+  bool WaitForLeave(RecoveryTurn& turn);
+  bool WaitForFinish(RecoveryTurn& turn);
+  bool Reconsider(RecoveryTurn& turn);
+  bool Choose(RecoveryTurn& turn);
 
-  bool Go(JobCause cause, std::string why, RecoveryActions& actions);
-  bool Leave(JobCause cause, const std::string& why, Instant now,
-             RecoveryActions& actions);
-  bool Drain(Instant now, RecoveryActions& actions);
-  bool Move(const std::string& why, Instant now, RecoveryActions& actions);
-  bool OnFailure(const Peer& peer, Instant now, RecoveryActions& actions);
-  void Exclude(const Peer& peer, const std::string& why,
-               RecoveryActions& actions);
-  bool Pause(JobCause cause, const std::string& why, RecoveryActions& actions);
-  bool PauseFor(absl::Duration pause, const std::string& why, Instant now,
-                RecoveryActions& actions);
-  void Announce(RecoveryActions& actions);
+  bool Go(JobCause cause, std::string why, RecoveryTurn& turn);
+  bool Leave(JobCause cause, const std::string& why, RecoveryTurn& turn);
+  bool Drain(RecoveryTurn& turn);
+  bool Move(const std::string& why, RecoveryTurn& turn);
+  bool OnFailure(const Peer& peer, RecoveryTurn& turn);
+  void Exclude(const Peer& peer, const std::string& why, RecoveryTurn& turn);
+  bool Pause(JobCause cause, const std::string& why, RecoveryTurn& turn);
+  bool PauseFor(absl::Duration pause, const std::string& why,
+                RecoveryTurn& turn);
+  void Announce(RecoveryTurn& turn);
   void OnMembersChanged();
   void OnGone(const Peer& peer);
 
@@ -371,8 +370,8 @@ class JobRecovery {
   }
   std::optional<int64_t> StepToFinish() const;
   bool WaitsForReturn(Cut base, Instant now);
-  bool WaitsForSettling(const std::vector<RunPlace>& places, Instant now,
-                        RecoveryActions& actions);
+  bool WaitsForSettling(const std::vector<RunPlace>& places,
+                        RecoveryTurn& turn);
   Cut ChooseBase() const;
   std::vector<RunCandidate> Candidates() const;
   std::function<bool(Cut)> IsValidCut() const {
@@ -418,10 +417,10 @@ class JobRecovery {
   std::set<MemberId> Draining() const;
   std::string NameOf(const MemberId& process) const;
 
-  void UpdateFloor(RecoveryActions& actions);
+  void UpdateFloor(RecoveryTurn& turn);
   std::map<MemberId, std::vector<Follow>> Followers() const;
   JobOrder MakeOrder(const MemberId& process) const;
-  void SendOrders(RecoveryActions& actions);
+  void SendOrders(RecoveryTurn& turn);
 
   RecoveryPolicy policy_;
   OrderCounter& orders_;

@@ -80,7 +80,6 @@ enum class WorkPhase : uint8_t {
   kDone,     // has applied the job's last step and stored its result
   kFailed,
 };
-constexpr int kWorkPhases = 6;
 
 // The state that a replica keeps when it has left, until it is told to finish
 // or another attempt begins.

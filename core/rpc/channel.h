@@ -48,9 +48,8 @@ constexpr int kMaxMetadataBytes = 64 << 10;
 //   credentials  others than this process's
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            Role server = Role::kWorker);
-std::shared_ptr<grpc::Channel> MakeChannel(
-    const std::string& address,
-    const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const Credentials& credentials);
 
 struct ServerOptions {
   std::string listen;     // host:port, port 0 for any

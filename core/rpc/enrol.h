@@ -15,8 +15,6 @@
 
 namespace paceline {
 
-using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
-
 // A token as people copy it: ID.SECRET.FINGERPRINT.
 struct JoinTokenText {
   std::string id;

@@ -105,16 +105,15 @@ Provider ProviderOf(const TlsFiles& files) {
       files.key, files.certificate, files.authority, kLookForNewFilesSeconds);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(
-    tls::TlsChannelCredentialsOptions options, std::optional<Role> role) {
+Credentials ChannelCredentialsOf(tls::TlsChannelCredentialsOptions options,
+                                 std::optional<Role> role) {
   options.set_certificate_verifier(
       tls::ExternalCertificateVerifier::Create<RoleVerifier>(role));
   options.set_check_call_host(false);
   return tls::TlsCredentials(options);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> MutualCredentials(
-    const Provider& provider, Role server) {
+Credentials MutualCredentials(const Provider& provider, Role server) {
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(provider);
   options.watch_root_certs();
@@ -242,18 +241,16 @@ absl::Status UseTls(const TlsFiles& files) {
 
 bool TlsIsUsed() { return ProcessProvider() != nullptr; }
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(Role server) {
+Credentials CredentialsTo(Role server) {
   return TlsIsUsed() ? MutualCredentials(ProcessProvider(), server)
                      : grpc::InsecureChannelCredentials();
 }
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsWith(const TlsFiles& files,
-                                                          Role server) {
+Credentials CredentialsWith(const TlsFiles& files, Role server) {
   return MutualCredentials(ProviderOf(files), server);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
-    Role server, const std::string& authority) {
+Credentials CredentialsTo(Role server, const std::string& authority) {
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(
       std::make_shared<tls::StaticDataCertificateProvider>(
@@ -262,7 +259,7 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
   return ChannelCredentialsOf(std::move(options), server);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsToAnybody() {
+Credentials CredentialsToAnybody() {
   tls::TlsChannelCredentialsOptions options;
   options.set_verify_server_certs(false);
   return ChannelCredentialsOf(std::move(options), std::nullopt);

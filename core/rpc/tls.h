@@ -45,20 +45,19 @@ struct TlsFiles {
 absl::Status UseTls(const TlsFiles& files);
 bool TlsIsUsed();
 
+using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
 // Credentials of a channel to a server of that role, and of a server; without
 // TLS insecure ones.  A server asks for a certificate, and for the process's
 // secret where it has one; CheckSecret() and CheckAccess() decide.
-std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(Role server);
+Credentials CredentialsTo(Role server);
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials();
 // With these files, whatever the process uses.
-std::shared_ptr<grpc::ChannelCredentials> CredentialsWith(const TlsFiles& files,
-                                                          Role server);
+Credentials CredentialsWith(const TlsFiles& files, Role server);
 // Trusts whoever answers: only to ask for an authority's certificate, which its
 // fingerprint proves.
-std::shared_ptr<grpc::ChannelCredentials> CredentialsToAnybody();
+Credentials CredentialsToAnybody();
 // Trusts one authority, and shows no certificate.
-std::shared_ptr<grpc::ChannelCredentials> CredentialsTo(
-    Role server, const std::string& authority);
+Credentials CredentialsTo(Role server, const std::string& authority);
 
 // Names the connection of a call while it is open.
 const void* ConnectionOf(const grpc::AuthContext& context);

@@ -1,9 +1,9 @@
 #include "core/trust/certificates.h"
 
 #include <memory>
-#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,10 +27,8 @@ constexpr absl::string_view kCurve = SN_X9_62_prime256v1;  // P-256
 constexpr char kSignedAt[] = "signed at ";  // in seconds, as a comment
 constexpr int kVersion3 = 2;                // X.509 counts from 0
 
-constexpr std::pair<Role, const char*> kRoles[] = {
-    {Role::kCoordinator, "coordinator"},
-    {Role::kWorker, "worker"},
-    {Role::kClient, "client"}};
+// By Role.
+constexpr absl::string_view kRoles[] = {"coordinator", "worker", "client"};
 
 template <auto kFree>
 struct Freed {
@@ -172,17 +170,13 @@ absl::Time SignedAt(const Certificate& certificate, absl::Time not_before) {
 }  // namespace
 
 absl::string_view RoleName(Role role) {
-  for (const auto& [each, name] : kRoles) {
-    if (each == role) return name;
-  }
-  return "";
+  return kRoles[static_cast<size_t>(role)];
 }
 
 std::optional<Role> RoleOfName(absl::string_view name) {
-  for (const auto& [role, each] : kRoles) {
-    if (each == name) return role;
-  }
-  return std::nullopt;
+  const auto* const found = absl::c_find(kRoles, name);
+  if (found == std::end(kRoles)) return std::nullopt;
+  return static_cast<Role>(found - kRoles);
 }
 
 std::string UriOf(const Identity& identity) {

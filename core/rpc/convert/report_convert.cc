@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -25,10 +26,6 @@ namespace {
 // Far beyond what one stage is replicated; who says more is none of ours.
 constexpr int kMostProcesses = 4096;
 constexpr size_t kMaxReasonBytes = 32;
-
-absl::Status CheckProcesses(absl::string_view what, int count) {
-  return CheckSize(what, count, kMostProcesses);
-}
 
 absl::Status CheckReason(const std::string& reason) {
   const bool is_word = !reason.empty() && reason.size() <= kMaxReasonBytes &&
@@ -65,9 +62,9 @@ absl::Status CheckGroup(const GroupOrder& group) {
 // Checks the members and workers, as far as the message alone shows.
 absl::Status CheckMembers(const v1::GroupOrder& proto) {
   PACELINE_RETURN_IF_ERROR(
-      CheckProcesses("group: members", proto.members_size()));
+      CheckSize("group: members", proto.members_size(), kMostProcesses));
   PACELINE_RETURN_IF_ERROR(
-      CheckProcesses("group: workers", proto.workers_size()));
+      CheckSize("group: workers", proto.workers_size(), kMostProcesses));
   PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   for (const v1::ViewMember& member : proto.members()) {
     if (member.share() > 0) continue;
@@ -108,9 +105,11 @@ v1::MemberState ToProto(const MemberReport& report) {
 }
 
 absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
-  PACELINE_RETURN_IF_ERROR(CheckProcesses("member: peers", proto.peers_size()));
-  PACELINE_RETURN_IF_ERROR(CheckProcesses("member: hashes that differ",
-                                          proto.mismatch().entries_size()));
+  PACELINE_RETURN_IF_ERROR(
+      CheckSize("member: peers", proto.peers_size(), kMostProcesses));
+  PACELINE_RETURN_IF_ERROR(CheckSize("member: hashes that differ",
+                                     proto.mismatch().entries_size(),
+                                     kMostProcesses));
   PACELINE_RETURN_IF_ERROR(CheckNumbers(proto));
   auto report = Taken<MemberReport>(proto);
   report.mismatch_step = proto.mismatch().step();
@@ -124,8 +123,8 @@ absl::StatusOr<MemberReport> FromProto(const v1::MemberState& proto) {
 }
 
 absl::Status CheckRoundRecord(const v1::RoundRecord& record) {
-  PACELINE_RETURN_IF_ERROR(
-      CheckProcesses("round record: skipped", record.skipped_size()));
+  PACELINE_RETURN_IF_ERROR(CheckSize("round record: skipped",
+                                     record.skipped_size(), kMostProcesses));
   PACELINE_RETURN_IF_ERROR(CheckNumbers(record, /*except=*/"cosine"));
   if (!(std::abs(record.cosine()) <= 1)) {
     return InvalidArgument("round record: a cosine of ", record.cosine());
@@ -202,15 +201,13 @@ absl::Status CheckMeasurement(const v1::Measurement& measurement) {
     return InvalidArgument("measurement ", measurement.id(), ": no such code ",
                            measurement.error_code());
   }
-  PACELINE_RETURN_IF_ERROR(
-      CheckSize(absl::StrCat("measurement ", measurement.id(), ": links"),
-                measurement.links_size(), kMaxMeasuredLinks));
-  PACELINE_RETURN_IF_ERROR(
-      CheckSize(absl::StrCat("measurement ", measurement.id(), ": files"),
-                measurement.missing_size(), kMaxFilesLookedFor));
-  PACELINE_RETURN_IF_ERROR(
-      CheckSize(absl::StrCat("measurement ", measurement.id(), ": notes"),
-                measurement.notes_size(), kMaxNotes));
+  for (const auto& [what, size, most] :
+       {std::tuple(": links", measurement.links_size(), kMaxMeasuredLinks),
+        std::tuple(": files", measurement.missing_size(), kMaxFilesLookedFor),
+        std::tuple(": notes", measurement.notes_size(), kMaxNotes)}) {
+    PACELINE_RETURN_IF_ERROR(CheckSize(
+        absl::StrCat("measurement ", measurement.id(), what), size, most));
+  }
   if (measurement.has_profile()) {
     PACELINE_RETURN_IF_ERROR(FromProto(measurement.profile()).status());
   }

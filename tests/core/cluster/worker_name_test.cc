@@ -1,4 +1,4 @@
-#include "core/cluster/worker_name.h"
+#include "core/cluster/registration.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -148,8 +148,8 @@ TEST(HttpServer, ServesWhatAHandlerAnswers) {
   HttpServer server;
   server.Get("/healthz", [] {
     return HttpAnswer{.status = 503,
-                      .content_type = "application/json",
-                      .body = "{\"ready\": false}"};
+                      .body = "{\"ready\": false}",
+                      .content_type = "application/json"};
   });
   const int port = StartHello(server);
 

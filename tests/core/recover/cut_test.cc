@@ -64,7 +64,7 @@ TEST(Holdings, TwoWorkersOnOneMachineAreOneHolder) {
 
   holdings.Remove(Process(3));
   EXPECT_EQ(holdings.Copies().at(cut), 1);
-  EXPECT_EQ(holdings.HoldersOf({cut, 1}),
+  EXPECT_EQ(holdings.HoldersOf(cut)[1],
             (std::vector<MemberId>{Process(1), Process(2)}));
 }
 

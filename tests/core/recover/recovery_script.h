@@ -122,8 +122,7 @@ class RecoveryScript final : public Script {
     if (worker.process.incarnation.value != incarnation) worker = Worker();
     worker.process = {{id}, {incarnation}};
     worker.machine = {machine};
-    job_->OnAttached(worker.process, worker.machine, NameOf({id}), now_,
-                     actions_);
+    job_->OnAttached(worker.process, worker.machine, NameOf({id}), turn_);
     worker.report.pieces = worker.pieces;
     Report(id);
   }
@@ -131,20 +130,20 @@ class RecoveryScript final : public Script {
     Worker& worker = workers_[id];
     const JobReport report = worker.report;
     worker.report.pieces.reset();
-    job_->OnReport(worker.process, report, now_, actions_);
+    job_->OnReport(worker.process, report, turn_);
     Settle();
   }
   // Orders and the store are answered until nothing is left to do.
   void Settle() {
-    while (!actions_.empty()) {
-      const RecoveryAction action = std::move(actions_.front());
-      actions_.erase(actions_.begin());
+    while (!turn_.actions.empty()) {
+      const RecoveryAction action = std::move(turn_.actions.front());
+      turn_.actions.erase(turn_.actions.begin());
       if (const auto* store = std::get_if<StoreAttempt>(&action)) {
         stored_ = store->row.attempt;
         Say(absl::StrCat("  stores attempt ", store->row.attempt, " from ",
                          CutText(store->row.base)));
         if (store_answers_) {
-          job_->OnStored(store->row.attempt, now_, actions_);
+          job_->OnStored(store->row.attempt, turn_);
         }
       } else if (const auto* send = std::get_if<SendOrder>(&action)) {
         OnOrder(send->to.worker.value, send->order);
@@ -165,7 +164,7 @@ class RecoveryScript final : public Script {
       worker.report.step = attempt > 0 ? order.run->base.step : 0;
     }
     if (order.settle) worker.report.settled = true;
-    job_->OnReport(worker.process, worker.report, now_, actions_);
+    job_->OnReport(worker.process, worker.report, turn_);
   }
   // The worker holds the pieces of these layers.
   void Take(int64_t id, Cut cut, const std::vector<int64_t>& layers) {
@@ -261,14 +260,14 @@ class RecoveryScript final : public Script {
     } else if (verb == "begins") {
       worker.begins = PhaseAt(Word(2));
     } else if (verb == "lose") {
-      job_->OnLost({id}, "its process is gone", now_, actions_);
+      job_->OnLost({id}, "its process is gone", turn_);
     } else if (verb == "hang") {
       worker.answers = false;
-      job_->OnStuck(worker.process, "it hangs", now_, actions_);
+      job_->OnStuck(worker.process, "it hangs", turn_);
     } else if (verb == "drain" || verb == "undrain") {
-      job_->SetDraining({id}, verb == "drain", now_, actions_);
+      job_->SetDraining({id}, verb == "drain", turn_);
     } else if (verb == "cut-off") {
-      job_->SetCutOff({id}, Rest(2), now_, actions_);
+      job_->SetCutOff({id}, Rest(2), turn_);
     } else if (verb == "distrust") {
       job_->Distrust(worker.process);
     } else if (verb == "may-go") {
@@ -292,7 +291,7 @@ class RecoveryScript final : public Script {
   }
   void Begin() {
     for (int64_t id = 1; id <= Number(1); ++id) Attach(id, id, 1);
-    job_->Begin(now_, actions_);
+    job_->Begin(turn_);
   }
   void StopAtSeven() {
     std::vector<int64_t> layers[2];
@@ -341,18 +340,18 @@ class RecoveryScript final : public Script {
     } else if (verb == "restart") {
       Restart();
     } else if (verb == "move") {
-      job_->OnBetterPlan(Rest(1), now_, actions_);
+      job_->OnBetterPlan(Rest(1), turn_);
     } else if (verb == "plans") {
       if (Word(1) != "changed") plans_ = Word(1) == "yes";
-      if (Word(1) == "changed") job_->OnPlansChanged(now_, actions_);
+      if (Word(1) == "changed") job_->OnPlansChanged(turn_);
     } else if (verb == "store") {
       if (!store_answers_ && Word(1) == "works") {
-        job_->OnStored(stored_, now_, actions_);
+        job_->OnStored(stored_, turn_);
       }
       store_answers_ = Word(1) != "waits";
     } else if (verb == "pass") {
-      now_ = now_ + absl::Milliseconds(Number(1));
-      job_->OnTick(now_, actions_);
+      turn_.now = turn_.now + absl::Milliseconds(Number(1));
+      job_->OnTick(turn_);
     } else if (verb == "recorded") {
       job_->OnRecorded(Number(1));
     } else if (verb == "checkpoint") {
@@ -394,7 +393,7 @@ class RecoveryScript final : public Script {
     } else {
       return false;
     }
-    job_->OnRoster(roster, now_, actions_);
+    job_->OnRoster(roster, turn_);
     Settle();
     return true;
   }
@@ -467,8 +466,7 @@ class RecoveryScript final : public Script {
   std::optional<JobRecovery> job_;
   std::map<int64_t, Worker> workers_;
   std::map<int64_t, JobOrder> orders_;
-  RecoveryActions actions_;
-  Instant now_{absl::Seconds(100)};
+  RecoveryTurn turn_{Instant{absl::Seconds(100)}};
   bool replicas_ = false;
   bool plans_ = true;   // the planner finds one
   int64_t stored_ = 0;  // the newest attempt

@@ -374,9 +374,7 @@ void World::MakeCheckpoint() {
       checkpoint_layers_ = std::move(layers);
       job_->OnCheckpoints({cut});
     }
-    RecoveryActions unpinned;
-    job_->SetPin(cut, false, Now(), unpinned);
-    Carry(std::move(unpinned));
+    Call(&JobRecovery::SetPin, cut, false);
   });
 }
 

@@ -15,8 +15,8 @@ constexpr const char* kAnyWork = "xxxrrr";
 constexpr const char* kWorkOfFailure = "-xxrrr";
 constexpr const char* kIdleOrRunning = "x-x---";
 
-constexpr const char* kWorkNames[kWorkPhases] = {
-    "idle", "gathering", "running", "stopped", "done", "failed"};
+constexpr const char* kWorkNames[] = {"idle",    "gathering", "running",
+                                      "stopped", "done",      "failed"};
 
 struct FaultRow {
   const char* name;
@@ -52,7 +52,7 @@ std::vector<world::TableRow> FaultRows(const char* FaultRow::*cells) {
 
 std::vector<std::string> JobPhases() {
   std::vector<std::string> names;
-  for (int i = 0; i < kJobPhases; ++i) {
+  for (int i = 0; i < std::ssize(kJobPhaseNames); ++i) {
     names.emplace_back(JobPhaseName(static_cast<JobPhase>(i)));
   }
   return names;

@@ -212,9 +212,9 @@ class World : protected world::Kernel {
   template <typename... Parameters, typename... Arguments>
   void Call(void (JobRecovery::*function)(Parameters...),
             const Arguments&... arguments) {
-    RecoveryActions actions;
-    (*job_.*function)(arguments..., Now(), actions);
-    Carry(actions);
+    RecoveryTurn turn{Now()};
+    (*job_.*function)(arguments..., turn);
+    Carry(turn.actions);
   }
   void Carry(const RecoveryActions& actions);
   void AskToEnd(Worker& worker);
