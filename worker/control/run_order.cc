@@ -115,24 +115,20 @@ absl::Status CheckNumbers(const RunOrder& order) {
 }
 
 absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
+  const std::string& schedule = order.spec.pipeline.schedule;
+  const bool streams = ScheduleTraitsOf(schedule).asynchronous;
   for (const Tie& tie : TiesOf(order, model)) {
-    if (!IsReplicated(order, tie.owner_stage) &&
-        !IsReplicated(order, tie.user_stage)) {
-      continue;
+    if (IsReplicated(order, tie.owner_stage) ||
+        IsReplicated(order, tie.user_stage)) {
+      return InvalidArgument("order: stages ", tie.owner_stage, " and ",
+                             tie.user_stage, " share ", tie.parameter,
+                             ", and one of them has replicas");
     }
-    return InvalidArgument("order: stages ", tie.owner_stage, " and ",
-                           tie.user_stage, " share ", tie.parameter,
-                           ", and one of them has replicas");
-  }
-  if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous) {
-    return absl::OkStatus();
-  }
-  for (const Tie& tie : TiesOf(order, model)) {
-    if (tie.owner_stage == tie.user_stage) continue;
-    return InvalidArgument("order: ", order.spec.pipeline.schedule, " cuts ",
-                           model.name, " between stages ", tie.owner_stage,
-                           " and ", tie.user_stage, ", which share ",
-                           tie.parameter);
+    if (streams && tie.owner_stage != tie.user_stage) {
+      return InvalidArgument("order: ", schedule, " cuts ", model.name,
+                             " between stages ", tie.owner_stage, " and ",
+                             tie.user_stage, ", which share ", tie.parameter);
+    }
   }
   return absl::OkStatus();
 }

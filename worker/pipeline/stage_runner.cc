@@ -506,13 +506,10 @@ absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
   const ScopedPart part(parts_.time, TimePart::kSend);
   const bool activation = kind == FrameKind::kActivation;
   const Slot slot(instruction.stage, instruction.micro_batch);
-  Frame frame;
-  frame.header.kind = kind;
-  frame.header.boundary =
-      activation ? instruction.stage : instruction.stage - 1;
-  frame.header.batch = batch;
-  frame.header.micro_batch = instruction.micro_batch;
-  frame.tensors = Take(activation ? outputs_ : gradients_, slot);
+  const int boundary = activation ? instruction.stage : instruction.stage - 1;
+  Frame frame =
+      FrameOf({kind, boundary, batch.ordinal, instruction.micro_batch}, batch,
+              Take(activation ? outputs_ : gradients_, slot));
   MeterSend(slot, activation, frame.header);
   return parts_.link.Send(std::move(frame));
 }
