@@ -29,10 +29,6 @@ class SharedStepGate {
   // As StepGate().
   SharedStepGate(const TrainSpec& train, int64_t total_steps,
                  std::vector<int> replicas, int64_t first_step = 0);
-  SharedStepGate(const TrainSpec& train, int64_t total_steps, int stages,
-                 int64_t first_step = 0)
-      : SharedStepGate(train, total_steps, std::vector<int>(stages, 1),
-                       first_step) {}
   ~SharedStepGate();  // as Cancel
 
   // Answers with the verdict of the report's step, or:
