@@ -36,7 +36,7 @@
 #include "core/rpc/enrol.h"
 #include "core/trust/secret.h"
 #include "core/weights/load.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 #include "worker/meters/cpu.h"
 #include "worker/options.h"
 #include "worker/transport/daemon.h"

@@ -1,5 +1,3 @@
-#include "worker/data/batch_loader.h"
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -24,6 +22,7 @@
 #include "core/os/thread.h"
 #include "core/plan/memory.h"
 #include "core/transfer/checksum.h"
+#include "worker/data/sample_set.h"
 #include "worker/data/synthetic.h"
 #include "worker/meters/cpu.h"
 
