@@ -77,8 +77,13 @@ void SharedStepGate::Report(const StepReport& report, Answer answer) {
     if (!decided.ok()) {
       told.emplace_back(std::move(answer), decided.status());
     } else if (decided->has_value()) {
-      TakeWaitingLocked(**decided, &told);
-      told.emplace_back(std::move(answer), **decided);
+      const StepVerdict& verdict = **decided;
+      std::erase_if(waiting_, [&](auto& entry) {
+        if (entry.second.step != verdict.step) return false;
+        told.emplace_back(std::move(entry.second.answer), verdict);
+        return true;
+      });
+      told.emplace_back(std::move(answer), verdict);
     } else {
       Waiting& place = waiting_[{report.stage, report.replica}];
       if (place.answer) {
@@ -89,19 +94,6 @@ void SharedStepGate::Report(const StepReport& report, Answer answer) {
     }
   }
   for (auto& [whom, what] : told) whom(std::move(what));
-}
-
-void SharedStepGate::TakeWaitingLocked(
-    const StepVerdict& verdict,
-    std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>>* told) {
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    if (at->second.step == verdict.step) {
-      told->emplace_back(std::move(at->second.answer), verdict);
-      at = waiting_.erase(at);
-    } else {
-      ++at;
-    }
-  }
 }
 
 void SharedStepGate::Cancel(absl::Status why) {

@@ -46,12 +46,6 @@ class SharedStepGate {
     Answer answer;
   };
 
-  // Moves those who wait for `verdict` to `told`.
-  void TakeWaitingLocked(
-      const StepVerdict& verdict,
-      std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>>* told)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   absl::Mutex mutex_;
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
