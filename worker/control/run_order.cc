@@ -177,8 +177,7 @@ std::vector<int> WorkerIndexOfStage(const RunOrder& order, WorkerId self) {
   for (int stage = 0; stage < StageCount(order); ++stage) {
     const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
     const bool own =
-        std::any_of(places.begin(), places.end(),
-                    [self](const auto& place) { return place.worker == self; });
+        std::ranges::count(places, self, &StagePlacement::worker) > 0;
     const int next = static_cast<int>(index.size());
     worker_of.push_back(
         index.emplace(own ? self : places.front().worker, next).first->second);

@@ -578,10 +578,7 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     for (const int stage : std::exchange(stepped_, {})) {
       if (ties_.Owns(stage)) PACELINE_RETURN_IF_ERROR(Report(stage, batch));
     }
-    std::sort(reports_.begin(), reports_.end(),
-              [](const StepReport& a, const StepReport& b) {
-                return a.stage < b.stage;
-              });
+    std::ranges::sort(reports_, {}, &StepReport::stage);
     const Instant begin = parts_.clock.Now();
     // Values that are shared would have to reach the others.
     if (options_.ties.empty()) {
