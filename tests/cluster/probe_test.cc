@@ -25,7 +25,7 @@ v1::MeasureLink LinkTo(const std::string& address) {
   return link;
 }
 
-// Of a worker that listens at none of the addresses.
+// Its worker listens at none of the addresses.
 GrpcProber Elsewhere() { return {"", ""}; }
 
 class ProbeTest : public testing::Test {
