@@ -36,7 +36,7 @@
 #include "core/rpc/enrol.h"
 #include "core/trust/secret.h"
 #include "core/weights/load.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 #include "worker/meters/cpu.h"
 #include "worker/options.h"
 #include "worker/transport/daemon.h"
@@ -173,33 +173,27 @@ class WorkerRunFactory final : public GrpcRunFactory {
 // Why main shall wake up.  Thread-safe.
 class WakeUp {
  public:
-  void RestartAt(const std::string& capability) {
-    Set(capability, absl::OkStatus());
-  }
-  void Refused(absl::Status why) { Set("", std::move(why)); }
+  // One of both is set.
+  struct Reason {
+    std::string restart_at;  // a CPU capability
+    absl::Status refused;
+  };
 
-  std::string capability() const {
-    absl::MutexLock lock(&mutex_);
-    return capability_;
-  }
-  absl::Status refused() const {
-    absl::MutexLock lock(&mutex_);
-    return refused_;
-  }
-
- private:
-  void Set(const std::string& capability, absl::Status refused) {
+  void Say(Reason reason) {
     {
       absl::MutexLock lock(&mutex_);
-      capability_ = capability;
-      refused_ = std::move(refused);
+      reason_ = std::move(reason);
     }
     kill(getpid(), SIGUSR1);
   }
+  Reason reason() const {
+    absl::MutexLock lock(&mutex_);
+    return reason_;
+  }
 
+ private:
   mutable absl::Mutex mutex_;
-  std::string capability_ ABSL_GUARDED_BY(mutex_);
-  absl::Status refused_ ABSL_GUARDED_BY(mutex_);
+  Reason reason_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::string Taken(const char* variable) {
@@ -233,8 +227,8 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   options.active_capability = kernels;
   options.earlier_grpc = Taken(kEarlierGrpc);
   options.earlier_http = Taken(kEarlierHttp);
-  options.restart = [&](const std::string& to) { wake_up.RestartAt(to); };
-  options.refused = [&](absl::Status why) { wake_up.Refused(std::move(why)); };
+  options.restart = [&](const std::string& to) { wake_up.Say({to, {}}); };
+  options.refused = [&](absl::Status why) { wake_up.Say({"", why}); };
   options.make_factory = [&](const GrpcConnections& connections) {
     return std::make_unique<WorkerRunFactory>(connections, worker.no_scripts);
   };
@@ -259,13 +253,13 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
       SetLogLevel(again.log_level);
     }
   });
-  if (signal == SIGUSR1 && !wake_up.capability().empty()) {
+  if (signal == SIGUSR1 && !wake_up.reason().restart_at.empty()) {
     setenv(kEarlierGrpc, daemon.grpc_address().c_str(), 1);
     setenv(kEarlierHttp, daemon.http_address().c_str(), 1);
     daemon.Announce(WorkerEnd::kRestarting);
     notifying.reset();
     const auto anew = [&] {
-      return Fail(ExecuteAnew(wake_up.capability(), argv, environ));
+      return Fail(ExecuteAnew(wake_up.reason().restart_at, argv, environ));
     };
     Stop(daemon, [&] { _exit(anew()); });
     return anew();
@@ -277,9 +271,9 @@ int Run(const WorkerOptions& worker, const std::string& capability, int argc,
   Stop(daemon, [&] {
     Log(LogLevel::kWarn, "what it computes does not end: leaving it",
         {{"name", worker.name}, {"after", absl::FormatDuration(kLongestStop)}});
-    _exit(wake_up.refused().ok() ? 0 : Fail(wake_up.refused()));
+    _exit(wake_up.reason().refused.ok() ? 0 : Fail(wake_up.reason().refused));
   });
-  if (!wake_up.refused().ok()) return Fail(wake_up.refused());
+  if (!wake_up.reason().refused.ok()) return Fail(wake_up.reason().refused);
   Log(LogLevel::kInfo, "worker has stopped", {{"name", worker.name}});
   return 0;
 }

@@ -25,6 +25,9 @@ v1::MeasureLink LinkTo(const std::string& address) {
   return link;
 }
 
+// Its worker listens at none of the addresses.
+GrpcProber Elsewhere() { return {"", ""}; }
+
 class ProbeTest : public testing::Test {
  protected:
   v1::MeasureLink target() const { return LinkTo(server_.address()); }
@@ -34,7 +37,8 @@ class ProbeTest : public testing::Test {
 };
 
 TEST_F(ProbeTest, MeasuresTheWayToTheOther) {
-  const LinkMeasurement link = ProbeLink("a", target(), cancel_).value();
+  const LinkMeasurement link =
+      Elsewhere().ProbeLink("a", target(), cancel_).value();
 
   EXPECT_EQ(link.from, "a");
   EXPECT_EQ(link.to, "b");
@@ -53,7 +57,7 @@ TEST_F(ProbeTest, SaysWhoCannotBeReached) {
   const v1::MeasureLink nobody = target();
   server_.Stop();
 
-  const auto link = ProbeLink("a", nobody, cancel_);
+  const auto link = Elsewhere().ProbeLink("a", nobody, cancel_);
 
   EXPECT_TRUE(absl::IsUnavailable(link.status())) << link.status();
   EXPECT_THAT(link.status().message(), HasSubstr("dial b ("));
@@ -62,7 +66,8 @@ TEST_F(ProbeTest, SaysWhoCannotBeReached) {
 TEST_F(ProbeTest, EndsWhenCancelled) {
   cancel_.Cancel(absl::CancelledError("an order has changed"));
 
-  EXPECT_TRUE(absl::IsCancelled(ProbeLink("a", target(), cancel_).status()));
+  EXPECT_TRUE(absl::IsCancelled(
+      Elsewhere().ProbeLink("a", target(), cancel_).status()));
 }
 
 TEST_F(ProbeTest, AnswersAnyMessageWithoutAPayload) {
@@ -121,7 +126,7 @@ TEST(LinkProbe, BelievesNoNeighbourWhoseCpuTimeIsNoNumber) {
     const LyingNeighbour neighbour(lie);
     const CancelToken cancel;
 
-    const auto links = ProbeLink("a", neighbour.target(), cancel);
+    const auto links = Elsewhere().ProbeLink("a", neighbour.target(), cancel);
 
     EXPECT_TRUE(absl::IsInvalidArgument(links.status())) << links.status();
     EXPECT_THAT(links.status().message(), HasSubstr("the link to b ("));
@@ -131,7 +136,7 @@ TEST(LinkProbe, BelievesNoNeighbourWhoseCpuTimeIsNoNumber) {
 TEST(FrameMeter, FindsWhatFramesCost) {
   const CancelToken cancel;
 
-  const auto cost = MeasureFrameCost(cancel).value();
+  const auto cost = Elsewhere().MeasureFrames(cancel).value();
 
   EXPECT_GT(cost.seconds, 1e-7);
   EXPECT_LT(cost.seconds, 0.05);
@@ -144,7 +149,7 @@ TEST(FrameMeter, EndsWhenCancelled) {
   CancelToken cancel;
   cancel.Cancel(absl::CancelledError("enough"));
 
-  EXPECT_TRUE(absl::IsCancelled(MeasureFrameCost(cancel).status()));
+  EXPECT_TRUE(absl::IsCancelled(Elsewhere().MeasureFrames(cancel).status()));
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ TEST_F(RoundPair, GoesOnAfterBytesThatThePeerRefused) {
   sinks_[0].SetMemory(
       [](const MemberId&, const PayloadKey& key,
          size_t bytes) -> absl::StatusOr<std::shared_ptr<RoundPayload>> {
-        if (key == PartKey(5)) return RoundPayload::Make(bytes);
+        if (key == PartKey(5)) return BlockPool(0).Make(bytes);
         return absl::InvalidArgumentError("of another model");
       });
   Offer(PartKey(4), ReadyPayload(kTwoChunks, 1));
@@ -176,7 +176,7 @@ TEST_F(RoundPair, GivesMemoryBackThoughThePeerIsStuck) {
   const auto go = std::make_shared<SteadyNotification>();
   sinks_[0].SetMemory([go](const MemberId&, const PayloadKey&, size_t bytes) {
     go->WaitForNotification();
-    return RoundPayload::Make(bytes);
+    return BlockPool(0).Make(bytes);
   });
   LentMemory lent(kManyChunks);
   for (int i = 0; i < lent.part->chunks(); ++i) MarkReady(*lent.part, i);

@@ -200,7 +200,7 @@ TEST_F(RoundReceiver, LetsGoOfForgottenMemoryAtOnce) {
   Open();
   std::weak_ptr<RoundPayload> memory;
   sink_.SetMemory([&](const MemberId&, const PayloadKey&, size_t bytes) {
-    auto payload = RoundPayload::Make(bytes);
+    auto payload = BlockPool(0).Make(bytes);
     memory = payload;
     return payload;
   });
@@ -351,7 +351,7 @@ TEST_F(RoundReceiver, SurvivesFramesWithFlippedBytes) {
       [](const MemberId&, const PayloadKey&,
          size_t bytes) -> absl::StatusOr<std::shared_ptr<RoundPayload>> {
         if (bytes > 1 << 20) return absl::InvalidArgumentError("too large");
-        return RoundPayload::Make(bytes);
+        return BlockPool(0).Make(bytes);
       });
 
   for (int i = 0; i < 150; ++i) {

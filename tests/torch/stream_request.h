@@ -7,7 +7,7 @@
 
 #include "core/model/description.h"
 #include "tests/support/pipeline/pipeline_harness.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 #include "worker/torch/engine.h"
 
 namespace paceline {

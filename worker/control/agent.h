@@ -49,8 +49,8 @@ struct AgentOptions {
   // How often an idle worker looks whether files of jobs that failed here in
   // the last week have changed.
   absl::Duration look_period = absl::Seconds(5);
-  // Carries out the jobs' fault scripts; outlives the agent.  Null: the agent
-  // refuses jobs that have such a script.
+  // Carries out the jobs' fault scripts; outlives the agent.  Null only where
+  // it joins no round group.
   FaultActions* fault_actions = nullptr;
   // As in RunContext; both outlive the agent.
   PieceStore* pieces = nullptr;

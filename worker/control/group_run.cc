@@ -224,11 +224,6 @@ absl::Status GroupRun::Prepare() {
   const ScopedPart part(run_.time, TimePart::kOrders);
   PACELINE_ASSIGN_OR_RETURN(self_,
                             CheckGroupOrder(order, run_.model, run_.self));
-  if (!order.spec.faults.empty() && run_.fault_actions == nullptr) {
-    return FailedPrecondition(
-        "the job has faults on purpose, which this worker cannot commit: "
-        "submit it without `faults`");
-  }
   begins_ = Contains(order.group->view, self_);
   PACELINE_RETURN_IF_ERROR(ReadWeightInputs(run_, inputs_));
   PACELINE_RETURN_IF_ERROR(TakeInputs(run_, inputs_));
@@ -311,9 +306,6 @@ absl::Status GroupRun::TakeTurns() {
   if (begins_) options.base = order.base.step;
   options.evaluates_base = begins_ && order.base != Cut() && !order.evaluated;
   options.skipped_in_row = order.skipped_in_row;
-  ProcessFaults none;
-  FaultActions& actions =
-      run_.fault_actions != nullptr ? *run_.fault_actions : none;
   const auto on_done = [this](bool uploads) {
     if (!uploads) run_.recorder.SetPhase(v1::RunState::PHASE_DONE);
   };
@@ -335,7 +327,7 @@ absl::Status GroupRun::TakeTurns() {
   const MemberParts parts{
       *engine_,
       *source_,
-      actions,
+      *run_.fault_actions,
       run_.time,
       run_.clock,
       run_.recorder,

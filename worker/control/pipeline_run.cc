@@ -98,10 +98,8 @@ std::optional<MemberReport> PipelineRun::Member() const {
   }
   std::vector<BrokenLink> broken = connections_.link->BrokenLinks();
   if (const std::optional<BrokenLink> gate = connections_.gate->broken();
-      gate.has_value() &&
-      std::none_of(broken.begin(), broken.end(), [&](const BrokenLink& link) {
-        return link.neighbour == gate->neighbour;
-      })) {
+      gate.has_value() && std::ranges::count(broken, gate->neighbour,
+                                             &BrokenLink::neighbour) == 0) {
     broken.push_back(*gate);
   }
   for (const BrokenLink& link : broken) {

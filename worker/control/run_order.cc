@@ -115,24 +115,20 @@ absl::Status CheckNumbers(const RunOrder& order) {
 }
 
 absl::Status CheckTies(const RunOrder& order, const ModelDescription& model) {
+  const std::string& schedule = order.spec.pipeline.schedule;
+  const bool streams = ScheduleTraitsOf(schedule).asynchronous;
   for (const Tie& tie : TiesOf(order, model)) {
-    if (!IsReplicated(order, tie.owner_stage) &&
-        !IsReplicated(order, tie.user_stage)) {
-      continue;
+    if (IsReplicated(order, tie.owner_stage) ||
+        IsReplicated(order, tie.user_stage)) {
+      return InvalidArgument("order: stages ", tie.owner_stage, " and ",
+                             tie.user_stage, " share ", tie.parameter,
+                             ", and one of them has replicas");
     }
-    return InvalidArgument("order: stages ", tie.owner_stage, " and ",
-                           tie.user_stage, " share ", tie.parameter,
-                           ", and one of them has replicas");
-  }
-  if (!ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous) {
-    return absl::OkStatus();
-  }
-  for (const Tie& tie : TiesOf(order, model)) {
-    if (tie.owner_stage == tie.user_stage) continue;
-    return InvalidArgument("order: ", order.spec.pipeline.schedule, " cuts ",
-                           model.name, " between stages ", tie.owner_stage,
-                           " and ", tie.user_stage, ", which share ",
-                           tie.parameter);
+    if (streams && tie.owner_stage != tie.user_stage) {
+      return InvalidArgument("order: ", schedule, " cuts ", model.name,
+                             " between stages ", tie.owner_stage, " and ",
+                             tie.user_stage, ", which share ", tie.parameter);
+    }
   }
   return absl::OkStatus();
 }
@@ -181,8 +177,7 @@ std::vector<int> WorkerIndexOfStage(const RunOrder& order, WorkerId self) {
   for (int stage = 0; stage < StageCount(order); ++stage) {
     const absl::Span<const StagePlacement> places = ReplicasOf(order, stage);
     const bool own =
-        std::any_of(places.begin(), places.end(),
-                    [self](const auto& place) { return place.worker == self; });
+        std::ranges::count(places, self, &StagePlacement::worker) > 0;
     const int next = static_cast<int>(index.size());
     worker_of.push_back(
         index.emplace(own ? self : places.front().worker, next).first->second);

@@ -36,7 +36,7 @@ struct RunContext {
   RunRecorder& recorder;
   const CancelToken& cancel;              // told before Cancel() is called
   int64_t memory_bytes = 0;               // of this worker; 0: not known
-  FaultActions* fault_actions = nullptr;  // null: no faults on purpose
+  FaultActions* fault_actions = nullptr;  // round groups have them
   // Has the process execute itself anew, at that CPU capability.
   std::function<void(const std::string& capability)> restart;
   // Both or none: without them no state is kept, and no run begins with one.

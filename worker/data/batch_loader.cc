@@ -1,5 +1,3 @@
-#include "worker/data/batch_loader.h"
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -13,7 +11,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "core/base/errors.h"
@@ -25,6 +22,7 @@
 #include "core/os/thread.h"
 #include "core/plan/memory.h"
 #include "core/transfer/checksum.h"
+#include "worker/data/sample_set.h"
 #include "worker/data/synthetic.h"
 #include "worker/meters/cpu.h"
 
@@ -374,19 +372,6 @@ OpenedSet OpenSamples(const JobSpec& spec) {
   return cifar ? OpenCifar(data, seed) : OpenIdx(data, MemoryBytes());
 }
 
-// Checks again what was checked at submit, for callers that did not submit.
-absl::Status CheckSpec(const DataSpec& data) {
-  if (FindDataSet(data.name) == nullptr) {
-    return InvalidArgument("unknown data set '", data.name, "'; there are ",
-                           absl::StrJoin(DataSetNames(), ", "));
-  }
-  SpecProblems problems;
-  CheckDataSpec(data, problems);
-  const std::vector<SpecProblem> found = problems.Take();
-  if (found.empty()) return absl::OkStatus();
-  return InvalidArgument(found[0].path, ": ", found[0].why);
-}
-
 absl::Status CheckSize(const SampleSet& set, const JobSpec& spec) {
   for (const BatchPhase split : {BatchPhase::kTrain, BatchPhase::kEvaluate}) {
     if (set.samples(split) <= kMostSamplesOfASplit) continue;
@@ -402,7 +387,6 @@ absl::Status CheckSize(const SampleSet& set, const JobSpec& spec) {
 
 absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
     const JobSpec& spec, const Turns& turns) {
-  PACELINE_RETURN_IF_ERROR(CheckSpec(spec.data));
   PACELINE_ASSIGN_OR_RETURN(std::unique_ptr<SampleSet> samples,
                             OpenSamples(spec));
   PACELINE_RETURN_IF_ERROR(CheckSize(*samples, spec));

@@ -350,12 +350,8 @@ class ByteImages final : public SampleSet {
     if (from.files.empty()) {
       return absl::MakeConstSpan(from.images).subspan(sample * size_, size_);
     }
-    const auto after =
-        std::upper_bound(from.files.begin(), from.files.end(), sample,
-                         [](int32_t number, const RecordFile& file) {
-                           return number < file.first;
-                         });
-    const RecordFile& file = *std::prev(after);
+    const RecordFile& file = *std::prev(
+        std::ranges::upper_bound(from.files, sample, {}, &RecordFile::first));
     kept.resize(size_);
     PACELINE_RETURN_IF_ERROR(file.bytes->ReadAt(
         (sample - file.first) * (from.label_bytes + size_) + from.label_bytes,

@@ -70,9 +70,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
                         absl::StrCat("data.path, on this worker: ",
                                      entries.status().message()));
   }
-  absl::c_sort(*entries, [](const FolderEntry& a, const FolderEntry& b) {
-    return a.name < b.name;
-  });
+  std::ranges::sort(*entries, {}, &FolderEntry::name);
   std::vector<std::string> names;
   for (const FolderEntry& entry : *entries) {
     if (absl::StartsWith(entry.name, ".")) continue;

@@ -1,4 +1,5 @@
-// Data sets: samples by number, in two splits.
+// Data sets: samples by number, in two splits.  Opens them, and loads their
+// micro-batches ahead of the compute thread.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "core/data/batch.h"
 #include "core/data/data_sets.h"
 #include "core/job/spec/job_spec.h"
+#include "core/schedule/route.h"
 #include "worker/pipeline/batch_source.h"
 
 namespace paceline {
@@ -106,8 +108,10 @@ class SampleSet {
   virtual SampleNames TestNames() const { return {}; }
 
  protected:
-  SampleSet(SampleFormat format, int64_t train_samples, int64_t test_samples)
-      : format_(std::move(format)),
+  SampleSet(SampleFormat format, int64_t train_samples, int64_t test_samples,
+            DataFacts facts = {})
+      : facts_(std::move(facts)),
+        format_(std::move(format)),
         train_samples_(train_samples),
         test_samples_(test_samples) {}
 
@@ -258,5 +262,31 @@ using IdxHeaderCheck = absl::FunctionRef<absl::Status(const IdxFile&)>;
 //                    its header says, or damaged gzip
 //   those of `check`
 absl::StatusOr<IdxFile> ReadIdx(const std::string& path, IdxHeaderCheck check);
+
+// The BatchSource of every data set.
+// samples has at least one training sample.
+//   threads  0: the caller's thread loads.  The tensors do not depend on it
+//   turns    the batches that the walk takes
+//   parts    which member sees which samples; null: all see all
+//   order_bytes  of the order of an epoch; see core/plan/memory.h
+std::unique_ptr<BatchSource> MakeBatchLoader(
+    const TrainSpec& train, std::unique_ptr<const SampleSet> samples,
+    int threads, const Turns& turns = {},
+    std::unique_ptr<const SampleParts> parts = nullptr,
+    int64_t order_bytes = 0);
+
+// Opens spec.data, to be taken in the batches of spec.train, or of its walk
+// those that `turns` has.  CheckJobSpec() has seen the spec.  README.md says
+// what each data set reads.  Looks at every label but at no picture, so call it
+// off the control threads.
+//
+// Errors (the message names the file and what to do):
+//   NotFound         a file is missing
+//   PermissionDenied a file may not be read
+//   InvalidArgument  a file that is not what it should be, is cut short, holds
+//                    other sizes than spec.data says, or a label that is no
+//                    class
+absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatchSource(
+    const JobSpec& spec, const Turns& turns = {});
 
 }  // namespace paceline

@@ -330,13 +330,12 @@ class TextLines final : public SampleSet {
  public:
   TextLines(const DataSpec& data, Files files, std::vector<Line> train,
             std::vector<Line> test, DataFacts facts)
-      : SampleSet(FormatOf(data), std::ssize(train), std::ssize(test)),
+      : SampleSet(FormatOf(data), std::ssize(train), std::ssize(test),
+                  std::move(facts)),
         data_(data),
         files_(std::move(files)),
         train_(std::move(train)),
-        test_(std::move(test)) {
-    facts_ = std::move(facts);
-  }
+        test_(std::move(test)) {}
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override {
@@ -619,13 +618,11 @@ class TextSet final : public SampleSet {
           TokenSplit test, DataFacts facts)
       : SampleSet({DType::kI64, {data.block}, {data.block}},
                   SamplesIn(train.tokens, data.block),
-                  SamplesIn(test.tokens, data.block)),
+                  SamplesIn(test.tokens, data.block), std::move(facts)),
         block_(data.block),
         sources_(std::move(sources)),
         train_(train),
-        test_(test) {
-    facts_ = std::move(facts);
-  }
+        test_(test) {}
 
   absl::Status Load(const MicroBatchPlace& place, Tensor& inputs,
                     Tensor& labels) const override {

@@ -12,6 +12,16 @@ FrameKey KeyOf(const FrameHeader& header) {
           header.micro_batch};
 }
 
+Frame FrameOf(const FrameKey& key, const BatchInfo& batch, TensorList tensors) {
+  Frame frame;
+  frame.header.kind = key.kind;
+  frame.header.boundary = key.boundary;
+  frame.header.batch = batch;
+  frame.header.micro_batch = key.micro_batch;
+  frame.tensors = std::move(tensors);
+  return frame;
+}
+
 FrameKey ReplicaKey(ReplicaFrame what, int32_t boundary, int64_t batch,
                     int sender, int receiver, int replicas) {
   return {FrameKind::kReplica, boundary, batch,
@@ -36,34 +46,24 @@ std::string ToText(const FrameKey& key) {
 
 std::optional<FrameEnds> EndsOf(FrameKind kind, int32_t boundary, int stages,
                                 const std::vector<Tie>& ties) {
-  const int cuts = stages - 1;
-  const int count = static_cast<int>(ties.size());
+  const int tie = boundary - (stages - 1);
+  const int stage = tie - static_cast<int>(ties.size());
   if (kind == FrameKind::kReplica) {
-    const int stage = boundary - cuts - count;
     if (stage < 0 || stage >= stages) return std::nullopt;
     return FrameEnds{stage, stage};
   }
-  if (boundary < 0 || boundary >= cuts + count) return std::nullopt;
-  const bool is_cut = boundary < cuts;
-  switch (kind) {
-    case FrameKind::kActivation:
-      if (is_cut) return FrameEnds{boundary, boundary + 1};
-      return std::nullopt;
-    case FrameKind::kGradient:
-      if (is_cut) return FrameEnds{boundary + 1, boundary};
-      return std::nullopt;
-    case FrameKind::kTiedGradient:
-    case FrameKind::kTiedValue:
-      break;
-    case FrameKind::kReplica:
-    case FrameKind::kHello:
-      return std::nullopt;
+  const bool is_tied =
+      kind == FrameKind::kTiedGradient || kind == FrameKind::kTiedValue;
+  if (kind == FrameKind::kHello || boundary < 0 || stage >= 0 ||
+      is_tied != (tie >= 0)) {
+    return std::nullopt;
   }
-  if (is_cut) return std::nullopt;
-  const Tie& tie = ties[boundary - cuts];
-  return kind == FrameKind::kTiedGradient
-             ? FrameEnds{tie.user_stage, tie.owner_stage}
-             : FrameEnds{tie.owner_stage, tie.user_stage};
+  FrameEnds ends = {boundary, boundary + 1};
+  if (is_tied) ends = {ties[tie].owner_stage, ties[tie].user_stage};
+  if (kind == FrameKind::kGradient || kind == FrameKind::kTiedGradient) {
+    std::swap(ends.from, ends.to);
+  }
+  return ends;
 }
 
 std::vector<std::pair<FrameKind, int32_t>> Crossings(

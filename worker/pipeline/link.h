@@ -41,6 +41,9 @@ struct FrameKey {
 };
 
 FrameKey KeyOf(const FrameHeader& header);
+// The frame of that key, as Link::Send() takes it.
+//   key  of a frame of `batch`
+Frame FrameOf(const FrameKey& key, const BatchInfo& batch, TensorList tensors);
 
 // The frames between the replicas of a stage, of each batch: what the batch is,
 // a replica's part of the sum that the receiver makes, and that sum.  The
@@ -188,8 +191,8 @@ struct StageWiring {
 std::pair<int, int> ReplicasOfKey(const FrameKey& key, const StageWiring& from,
                                   const StageWiring& to);
 
-// MakeRunWiring() makes it of an order that CheckOrder() has seen: the parts fit
-// together.
+// MakeRunWiring() makes it of an order that CheckOrder() has seen: the parts
+// fit together.
 struct RunWiring {
   Fence fence;
   WorkerId self;

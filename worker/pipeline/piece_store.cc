@@ -155,20 +155,18 @@ PieceStore::Stats PieceStore::stats() const {
 }
 
 void PieceStore::PruneLocked(Job& job) {
-  for (auto at = job.pieces.begin(); at != job.pieces.end();) {
-    const auto& [piece, held] = *at;
-    if (!MayDrop(piece, job.keep)) {
-      ++at;
-      continue;
-    }
-    const auto newest = job.newest.find(piece.layer);
-    if (newest != job.newest.end() && newest->second.piece == held) {
-      job.newest.erase(newest);
-    }
-    --stats_.pieces;
-    stats_.bytes -= static_cast<int64_t>(held->size);
-    at = job.pieces.erase(at);
-  }
+  std::erase_if(
+      job.pieces, [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const auto& [piece, held] = entry;
+        if (!MayDrop(piece, job.keep)) return false;
+        const auto newest = job.newest.find(piece.layer);
+        if (newest != job.newest.end() && newest->second.piece == held) {
+          job.newest.erase(newest);
+        }
+        --stats_.pieces;
+        stats_.bytes -= static_cast<int64_t>(held->size);
+        return true;
+      });
 }
 
 void PieceStore::OnKeep(const std::map<JobId, KeepRule>& keep, Instant now) {
@@ -198,21 +196,21 @@ void PieceStore::OnAcknowledged(Instant now) {
       declines_ = false;
       forgot = true;
     }
-    for (auto at = jobs_.begin(); at != jobs_.end();) {
-      const Job& job = at->second;
-      if (!job.unnamed_since.has_value() ||
-          now - *job.unnamed_since < kForgetAfter) {
-        ++at;
-        continue;
-      }
-      for (const auto& [piece, held] : job.pieces) {
-        --stats_.pieces;
-        stats_.bytes -= static_cast<int64_t>(held->size);
-      }
-      at = jobs_.erase(at);
-      stats_.refused_lately = 0;
-      forgot = true;
-    }
+    std::erase_if(jobs_,
+                  [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                    const Job& job = entry.second;
+                    if (!job.unnamed_since.has_value() ||
+                        now - *job.unnamed_since < kForgetAfter) {
+                      return false;
+                    }
+                    for (const auto& [piece, held] : job.pieces) {
+                      --stats_.pieces;
+                      stats_.bytes -= static_cast<int64_t>(held->size);
+                    }
+                    stats_.refused_lately = 0;
+                    forgot = true;
+                    return true;
+                  });
   }
   if (forgot) Tell();
 }

@@ -7,14 +7,6 @@
 namespace paceline {
 namespace {
 
-// The reports of one Decide() wait for this.
-struct Wait {
-  absl::Mutex mutex;
-  size_t missing ABSL_GUARDED_BY(mutex) = 0;
-  absl::StatusOr<StepVerdict> verdict ABSL_GUARDED_BY(mutex) =
-      absl::UnknownError("no report");
-};
-
 class LocalGateClient final : public GateClient {
  public:
   explicit LocalGateClient(std::shared_ptr<SharedStepGate> gate)
@@ -22,62 +14,50 @@ class LocalGateClient final : public GateClient {
 
   absl::StatusOr<StepVerdict> Decide(
       const std::vector<StepReport>& reports) override {
-    if (absl::Status ended = Ended(); !ended.ok()) return ended;
-    // Shared with the answers, which a cancelled wait leaves behind.
-    const auto waiting = std::make_shared<Wait>();
+    Wait& wait = *wait_;
+    int64_t round = 0;
     {
-      absl::MutexLock lock(&waiting->mutex);
-      waiting->missing = reports.size();
-    }
-    {
-      absl::MutexLock lock(&mutex_);
-      waiting_ = waiting;
+      absl::MutexLock lock(&wait.mutex);
+      if (!wait.ended.ok()) return wait.ended;
+      round = ++wait.round;
+      wait.missing = reports.size();
     }
     for (const StepReport& report : reports) {
-      gate_->Report(report, [waiting](absl::StatusOr<StepVerdict> verdict) {
-        absl::MutexLock lock(&waiting->mutex);
-        if (waiting->missing == 0) return;
-        waiting->missing = verdict.ok() ? waiting->missing - 1 : 0;
-        waiting->verdict = std::move(verdict);
-      });
+      gate_->Report(report,
+                    [wait = wait_, round](absl::StatusOr<StepVerdict> verdict) {
+                      absl::MutexLock lock(&wait->mutex);
+                      if (round != wait->round || wait->missing == 0) return;
+                      wait->missing = verdict.ok() ? wait->missing - 1 : 0;
+                      wait->verdict = std::move(verdict);
+                    });
     }
-    // A Cancel() between the first look and here found no one to wake.
-    if (absl::Status ended = Ended(); !ended.ok()) return ended;
-
-    absl::MutexLock lock(&waiting->mutex);
-    const auto answered = [&waiting]() ABSL_SHARED_LOCKS_REQUIRED(
-                              waiting->mutex) { return waiting->missing == 0; };
-    waiting->mutex.Await(absl::Condition(&answered));
-    return waiting->verdict;
+    absl::MutexLock lock(&wait.mutex);
+    const auto over = [&wait]() ABSL_SHARED_LOCKS_REQUIRED(wait.mutex) {
+      return wait.missing == 0 || !wait.ended.ok();
+    };
+    wait.mutex.Await(absl::Condition(&over));
+    if (wait.missing > 0) return wait.ended;
+    return wait.verdict;
   }
 
   void Cancel(absl::Status why) override {
-    std::shared_ptr<Wait> waiting;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (ended_.ok()) ended_ = why;
-      why = ended_;
-      waiting.swap(waiting_);
-    }
-    if (waiting == nullptr) return;
-    absl::MutexLock lock(&waiting->mutex);
-    if (waiting->missing == 0) return;
-    waiting->missing = 0;
-    waiting->verdict = std::move(why);
+    absl::MutexLock lock(&wait_->mutex);
+    if (wait_->ended.ok()) wait_->ended = std::move(why);
   }
 
  private:
-  absl::Status Ended() {
-    absl::MutexLock lock(&mutex_);
-    return ended_;
-  }
+  // Shared with the answers, which a cancelled Decide() leaves behind.
+  struct Wait {
+    absl::Mutex mutex;
+    int64_t round ABSL_GUARDED_BY(mutex) = 0;  // number of the last Decide()
+    size_t missing ABSL_GUARDED_BY(mutex) = 0;
+    absl::StatusOr<StepVerdict> verdict ABSL_GUARDED_BY(mutex) =
+        absl::UnknownError("no report");
+    absl::Status ended ABSL_GUARDED_BY(mutex);
+  };
 
   const std::shared_ptr<SharedStepGate> gate_;
-
-  absl::Mutex mutex_;
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
-  // The last Decide() waits for it: there is one compute thread.
-  std::shared_ptr<Wait> waiting_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<Wait> wait_ = std::make_shared<Wait>();
 };
 
 }  // namespace
@@ -97,8 +77,13 @@ void SharedStepGate::Report(const StepReport& report, Answer answer) {
     if (!decided.ok()) {
       told.emplace_back(std::move(answer), decided.status());
     } else if (decided->has_value()) {
-      TakeWaitingLocked(**decided, &told);
-      told.emplace_back(std::move(answer), **decided);
+      const StepVerdict& verdict = **decided;
+      std::erase_if(waiting_, [&](auto& entry) {
+        if (entry.second.step != verdict.step) return false;
+        told.emplace_back(std::move(entry.second.answer), verdict);
+        return true;
+      });
+      told.emplace_back(std::move(answer), verdict);
     } else {
       Waiting& place = waiting_[{report.stage, report.replica}];
       if (place.answer) {
@@ -109,19 +94,6 @@ void SharedStepGate::Report(const StepReport& report, Answer answer) {
     }
   }
   for (auto& [whom, what] : told) whom(std::move(what));
-}
-
-void SharedStepGate::TakeWaitingLocked(
-    const StepVerdict& verdict,
-    std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>>* told) {
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    if (at->second.step == verdict.step) {
-      told->emplace_back(std::move(at->second.answer), verdict);
-      at = waiting_.erase(at);
-    } else {
-      ++at;
-    }
-  }
 }
 
 void SharedStepGate::Cancel(absl::Status why) {

@@ -29,10 +29,6 @@ class SharedStepGate {
   // As StepGate().
   SharedStepGate(const TrainSpec& train, int64_t total_steps,
                  std::vector<int> replicas, int64_t first_step = 0);
-  SharedStepGate(const TrainSpec& train, int64_t total_steps, int stages,
-                 int64_t first_step = 0)
-      : SharedStepGate(train, total_steps, std::vector<int>(stages, 1),
-                       first_step) {}
   ~SharedStepGate();  // as Cancel
 
   // Answers with the verdict of the report's step, or:
@@ -49,12 +45,6 @@ class SharedStepGate {
     int64_t step = 0;
     Answer answer;
   };
-
-  // Moves those who wait for `verdict` to `told`.
-  void TakeWaitingLocked(
-      const StepVerdict& verdict,
-      std::vector<std::pair<Answer, absl::StatusOr<StepVerdict>>>* told)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   StepGate gate_ ABSL_GUARDED_BY(mutex_);

@@ -506,13 +506,10 @@ absl::Status StageRunner::Send(FrameKind kind, const Instruction& instruction,
   const ScopedPart part(parts_.time, TimePart::kSend);
   const bool activation = kind == FrameKind::kActivation;
   const Slot slot(instruction.stage, instruction.micro_batch);
-  Frame frame;
-  frame.header.kind = kind;
-  frame.header.boundary =
-      activation ? instruction.stage : instruction.stage - 1;
-  frame.header.batch = batch;
-  frame.header.micro_batch = instruction.micro_batch;
-  frame.tensors = Take(activation ? outputs_ : gradients_, slot);
+  const int boundary = activation ? instruction.stage : instruction.stage - 1;
+  Frame frame =
+      FrameOf({kind, boundary, batch.ordinal, instruction.micro_batch}, batch,
+              Take(activation ? outputs_ : gradients_, slot));
   MeterSend(slot, activation, frame.header);
   return parts_.link.Send(std::move(frame));
 }
@@ -581,10 +578,7 @@ absl::Status StageRunner::Step(const Instruction& instruction,
     for (const int stage : std::exchange(stepped_, {})) {
       if (ties_.Owns(stage)) PACELINE_RETURN_IF_ERROR(Report(stage, batch));
     }
-    std::sort(reports_.begin(), reports_.end(),
-              [](const StepReport& a, const StepReport& b) {
-                return a.stage < b.stage;
-              });
+    std::ranges::sort(reports_, {}, &StepReport::stage);
     const Instant begin = parts_.clock.Now();
     // Values that are shared would have to reach the others.
     if (options_.ties.empty()) {

@@ -158,13 +158,7 @@ absl::Status ReplicaExchange::Send(ReplicaFrame what, const BatchInfo& batch,
   }
   const FrameKey key = ReplicaKey(what, place_.boundary, batch.ordinal,
                                   place_.replica, receiver, place_.replicas);
-  Frame frame;
-  frame.header.kind = key.kind;
-  frame.header.boundary = key.boundary;
-  frame.header.batch = batch;
-  frame.header.micro_batch = key.micro_batch;
-  frame.tensors = {std::move(tensor)};
-  return link_.Send(std::move(frame));
+  return link_.Send(FrameOf(key, batch, {std::move(tensor)}));
 }
 
 absl::StatusOr<Tensor> ReplicaExchange::Receive(ReplicaFrame what,
@@ -236,7 +230,8 @@ absl::Status TieExchange::Cross(const BatchInfo& batch, bool from_owner) {
   for (const Place& place : places_) {
     if (comes_from(place) == nullptr || goes_to(place) != nullptr) continue;
     PACELINE_ASSIGN_OR_RETURN(const Tensor tensor, read(place));
-    PACELINE_RETURN_IF_ERROR(Send(kind, place, batch, CopyOf(tensor)));
+    PACELINE_RETURN_IF_ERROR(link_.Send(FrameOf(
+        {kind, place.boundary, batch.ordinal, 0}, batch, {CopyOf(tensor)})));
   }
   for (const Place& place : places_) {
     if (goes_to(place) == nullptr) continue;
@@ -254,16 +249,6 @@ absl::Status TieExchange::Cross(const BatchInfo& batch, bool from_owner) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status TieExchange::Send(FrameKind kind, const Place& place,
-                               const BatchInfo& batch, const Tensor& tensor) {
-  Frame frame;
-  frame.header.kind = kind;
-  frame.header.boundary = place.boundary;
-  frame.header.batch = batch;
-  frame.tensors = {tensor};
-  return link_.Send(std::move(frame));
 }
 
 absl::StatusOr<Tensor> TieExchange::Receive(FrameKind kind, const Place& place,

@@ -118,8 +118,6 @@ class TieExchange {
 
   // Brings the gradients to the owners, or the owners' values to the users.
   absl::Status Cross(const BatchInfo& batch, bool from_owner);
-  absl::Status Send(FrameKind kind, const Place& place, const BatchInfo& batch,
-                    const Tensor& tensor);
   absl::StatusOr<Tensor> Receive(FrameKind kind, const Place& place,
                                  const BatchInfo& batch);
 

@@ -103,14 +103,14 @@ class VersionRing {
 
   std::vector<Payload> LetGo() {
     std::vector<Payload> gone;
-    for (auto at = versions_.begin(); at != versions_.end();) {
-      if (at->users > 0 || at->number >= next_ || at->number == newest()) {
-        ++at;
-        continue;
+    std::erase_if(versions_, [&, last = newest()](Version& version) {
+      if (version.users > 0 || version.number >= next_ ||
+          version.number == last) {
+        return false;
       }
-      gone.push_back(std::move(at->payload));
-      at = versions_.erase(at);
-    }
+      gone.push_back(std::move(version.payload));
+      return true;
+    });
     return gone;
   }
 

@@ -149,13 +149,8 @@ void StageLayers::Recompute(const KeptLayers& kept,
 
 // A segment before the first parameter of a model needs no backward.
 bool StageLayers::Trains(int first, int last) const {
-  return std::any_of(
-      layers_.begin() + first, layers_.begin() + last,
-      [](const TorchLayer& layer) {
-        return std::any_of(
-            layer.parameters().begin(), layer.parameters().end(),
-            [](const TorchParameter& each) { return each.trainable; });
-      });
+  const auto layers = absl::MakeSpan(layers_).subspan(first, last - first);
+  return std::ranges::any_of(AllParameters(layers), &TorchParameter::trainable);
 }
 
 Gradients StageLayers::Walk(KeptLayers kept, Gradients gradients,

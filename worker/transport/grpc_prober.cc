@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/errors.h"
 #include "core/os/host_port.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
@@ -188,9 +189,15 @@ grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
   return new ProbeReactor(context, strangers.Enter(context.peer()));
 }
 
-absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
-                                          const v1::MeasureLink& target,
-                                          const CancelToken& cancel) {
+absl::StatusOr<LinkMeasurement> GrpcProber::ProbeLink(
+    const std::string& self, const v1::MeasureLink& target,
+    const CancelToken& cancel) {
+  if (IsOwnAddress(target.address(), bound_, advertised_)) {
+    return FailedPrecondition("cannot dial ", target.name(), " (",
+                              target.address(), "), which is the address of ",
+                              self, " itself: start ", target.name(),
+                              " with --advertise HOST:PORT");
+  }
   Probe probe(target, cancel);
   LinkMeasurement link{.from = self, .to = target.name()};
   PACELINE_ASSIGN_OR_RETURN(link.latency_seconds, probe.LatencySeconds());
@@ -337,7 +344,7 @@ absl::StatusOr<double> Pair::GateSeconds() {
 
 }  // namespace
 
-absl::StatusOr<FrameCost> MeasureFrameCost(const CancelToken& cancel) {
+absl::StatusOr<FrameCost> GrpcProber::MeasureFrames(const CancelToken& cancel) {
   constexpr double kEndsOfARoundTrip = 4;  // two frames
   constexpr double kEndsOfAGate = 2;
   Pair pair(cancel);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "core/base/errors.h"
 #include "core/os/thread.h"
 #include "core/rpc/listener.h"
 #include "grpcpp/support/server_callback.h"
@@ -19,27 +18,6 @@ namespace paceline {
 // ends after a minute, and owns itself.
 grpc::ServerBidiReactor<v1::ProbeMessage, v1::ProbeMessage>* AnswerProbe(
     grpc::CallbackServerContext& context, StreamLimit& strangers);
-
-// Measures the link to `target`: first round trips of empty messages, then
-// enough messages of 64 KiB for a transfer long enough to measure.  Blocks for
-// about half a second on a fast link.
-//
-// The latency is half of the median round trip.  The CPU seconds of a byte are
-// those of both whole processes during the transfer, because over a real link
-// the kernel's part is many times that of loopback.
-//
-// Errors: as Prober::ProbeLink.
-absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
-                                          const v1::MeasureLink& target,
-                                          const CancelToken& cancel);
-
-// Measures the cost of the data plane itself: two planes of this process
-// exchange frames over loopback.  It sends one frame at a time, there and back,
-// in two sizes, as a pipeline's boundary does, and then measures the step gate.
-// It takes the CPU time of the whole process, so other threads must have little
-// to do.  Blocks for about a second.
-// Errors: those of the data plane; cancel.status()
-absl::StatusOr<FrameCost> MeasureFrameCost(const CancelToken& cancel);
 
 // Returns the address by which others reach this worker.
 // advertise: --advertise; empty: `bound`.  Port 0 becomes the port that was
@@ -62,20 +40,24 @@ class GrpcProber final : public Prober {
   GrpcProber(std::string bound, std::string advertised)
       : bound_(std::move(bound)), advertised_(std::move(advertised)) {}
 
-  absl::StatusOr<LinkMeasurement> ProbeLink(
-      const std::string& self, const v1::MeasureLink& target,
-      const CancelToken& cancel) override {
-    if (IsOwnAddress(target.address(), bound_, advertised_)) {
-      return FailedPrecondition("cannot dial ", target.name(), " (",
-                                target.address(), "), which is the address of ",
-                                self, " itself: start ", target.name(),
-                                " with --advertise HOST:PORT");
-    }
-    return paceline::ProbeLink(self, target, cancel);
-  }
-  absl::StatusOr<FrameCost> MeasureFrames(const CancelToken& cancel) override {
-    return MeasureFrameCost(cancel);
-  }
+  // First round trips of empty messages, then enough messages of 64 KiB for a
+  // transfer long enough to measure.  Blocks for about half a second on a fast
+  // link.
+  //
+  // The latency is half of the median round trip.  The CPU seconds of a byte
+  // are those of both whole processes during the transfer, because over a real
+  // link the kernel's part is many times that of loopback.
+  absl::StatusOr<LinkMeasurement> ProbeLink(const std::string& self,
+                                            const v1::MeasureLink& target,
+                                            const CancelToken& cancel) override;
+
+  // Measures the cost of the data plane itself: two planes of this process
+  // exchange frames over loopback.  It sends one frame at a time, there and
+  // back, in two sizes, as a pipeline's boundary does, and then measures the
+  // step gate.  It takes the CPU time of the whole process, so other threads
+  // must have little to do.  Blocks for about a second.
+  // Errors: those of the data plane; cancel.status()
+  absl::StatusOr<FrameCost> MeasureFrames(const CancelToken& cancel) override;
 
  private:
   const std::string bound_;

@@ -31,7 +31,7 @@ inline MemberId TestMember(int index) {
 // Bytes that follow from the seed, chunks not ready yet.
 inline std::shared_ptr<RoundPayload> UnreadyPayload(size_t bytes,
                                                     uint64_t seed) {
-  auto payload = RoundPayload::Make(bytes);
+  auto payload = BlockPool(0).Make(bytes);
   SplitMix64 random(seed);
   for (uint8_t& byte : payload->mutable_bytes()) {
     byte = static_cast<uint8_t>(random.Next());
@@ -111,7 +111,7 @@ class RoundRecorder final : public RoundSink {
     ++asked_;
     if (memory_) return memory_(from, key, bytes);
     auto& payload = payloads_[{from, key}];
-    if (payload == nullptr) payload = RoundPayload::Make(bytes);
+    if (payload == nullptr) payload = BlockPool(0).Make(bytes);
     return payload;
   }
   void OnMessage(RoundMessage message,

@@ -153,7 +153,7 @@ class LonelyFactory final : public FakeRunFactory {
     return RunConnections{
         std::move(link),
         MakeLocalGateClient(std::make_shared<SharedStepGate>(
-            train_, train_.steps, static_cast<int>(wiring.stages.size())))};
+            train_, train_.steps, std::vector<int>(wiring.stages.size(), 1)))};
   }
   absl::Status UploadWeights(const Fence&, const std::vector<TensorPart>& parts,
                              const CancelToken& cancel) override {

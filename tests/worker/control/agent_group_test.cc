@@ -20,7 +20,6 @@ namespace paceline {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr absl::Duration kLongestTurn = absl::Seconds(60);
 
@@ -73,11 +72,11 @@ class FakeFaults final : public FaultActions {
 // A worker that is a member of a group in this process.
 class GroupAgent {
  public:
-  GroupAgent(MemoryRoundNetwork& network, int number, bool can_fail = true)
+  GroupAgent(MemoryRoundNetwork& network, int number)
       : factory(network), self_(MemberOf(number)) {
     AgentOptions options;
     options.cpu_capability = "avx2";
-    options.fault_actions = can_fail ? &faults : nullptr;
+    options.fault_actions = &faults;
     options.restart = [this](const std::string&) {
       if (!restarted.HasBeenNotified()) restarted.Notify();
     };
@@ -270,19 +269,6 @@ TEST_F(AgentGroupTest, FaultsOnPurposeWorkInALaterAttemptToo) {
   agent.Order(spec, Alone(), /*attempt=*/2);
 
   EXPECT_TRUE(agent.faults.killed.WaitFor(kLongestTurn));
-}
-
-TEST_F(AgentGroupTest, AFaultScriptThatItCannotCarryOutFailsTheRun) {
-  JobSpec spec = TrainingJob(8);
-  spec.faults = {{"w1", 1, "kill"}};
-  GroupAgent agent(network_, 1, /*can_fail=*/false);
-
-  agent.Order(spec, Alone());
-  const v1::RunState failed = agent.AwaitPhase(v1::RunState::PHASE_FAILED);
-
-  EXPECT_EQ(ErrorOf(failed).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(ErrorOf(failed).message()),
-              HasSubstr("submit it without `faults`"));
 }
 
 // A hung trainer is told by this where a round waits for all.

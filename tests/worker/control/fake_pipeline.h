@@ -11,7 +11,7 @@
 #include "tests/support/pipeline/fake_engine.h"
 #include "tests/support/pipeline/pipeline_harness.h"
 #include "tests/support/schedule_builder.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 

@@ -12,7 +12,7 @@
 #include "paceline/v1/types.pb.h"
 #include "tests/support/pipeline/fake_engine.h"
 #include "worker/control/run_factory.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 

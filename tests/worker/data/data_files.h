@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_folder.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 #include "worker/pipeline/batch_source.h"
 
 namespace paceline {

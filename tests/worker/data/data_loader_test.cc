@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/control/synthetic_job.h"
 #include "tests/worker/data/data_files.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 
 namespace paceline {
 namespace {

@@ -71,7 +71,7 @@ inline RoundMessage MessageOf(const MemberId& from, Body body) {
 
 // So many bytes of that value, all here.
 inline std::shared_ptr<RoundPayload> BytesOf(size_t count, uint8_t value = 1) {
-  std::shared_ptr<RoundPayload> bytes = RoundPayload::Make(count);
+  std::shared_ptr<RoundPayload> bytes = BlockPool(0).Make(count);
   std::fill_n(bytes->mutable_bytes().begin(), count, value);
   MarkAllReady(*bytes);
   return bytes;

@@ -56,7 +56,7 @@ class GossipExchangeTest : public ::testing::Test {
     exchange->Meet(std::move(own));
   }
   static std::shared_ptr<RoundPayload> Parameters(float value) {
-    auto payload = RoundPayload::Make(kBytes);
+    auto payload = BlockPool(0).Make(kBytes);
     const absl::Span<float> values(
         reinterpret_cast<float*>(payload->mutable_bytes().data()), kValues);
     std::fill(values.begin(), values.end(), value);

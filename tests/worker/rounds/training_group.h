@@ -21,7 +21,7 @@
 #include "tests/support/pipeline/fake_engine.h"
 #include "tests/support/pipeline/round_group.h"
 #include "tests/support/pipeline/whole_state.h"
-#include "worker/data/batch_loader.h"
+#include "worker/data/sample_set.h"
 #include "worker/pipeline/piece_store.h"
 #include "worker/rounds/gossip_exchange.h"
 #include "worker/rounds/member_runner.h"

@@ -56,13 +56,6 @@ RoundPayload::RoundPayload(uint8_t* data, size_t size,
       hashes_(hashes_count_),
       ready_(hashes_count_, false) {}
 
-std::shared_ptr<RoundPayload> RoundPayload::Make(size_t bytes) {
-  // Not make_unique: that would write zeros over every page.
-  std::shared_ptr<uint8_t[]> memory(new uint8_t[bytes]);
-  uint8_t* const data = memory.get();
-  return Over(data, bytes, std::move(memory));
-}
-
 std::shared_ptr<RoundPayload> RoundPayload::Over(uint8_t* data, size_t size,
                                                  std::shared_ptr<void> owner,
                                                  const ChunkLayout& layout) {

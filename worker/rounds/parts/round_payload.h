@@ -42,8 +42,6 @@ class RoundPayload {
   // Called once a chunk, on the thread that marks it; must be quick.
   using OnReady = std::function<void(int chunk)>;
 
-  // Memory of its own, uninitialised.
-  static std::shared_ptr<RoundPayload> Make(size_t bytes);
   // Memory that `owner` keeps alive; size: without the gaps.
   static std::shared_ptr<RoundPayload> Over(uint8_t* data, size_t size,
                                             std::shared_ptr<void> owner,
@@ -105,7 +103,7 @@ class BlockPool {
   // kept_bytes: as MemoryPool.
   explicit BlockPool(size_t kept_bytes);
 
-  // Like RoundPayload::Make(): uninitialised, aligned to 64 bytes.
+  // Uninitialised, aligned to 64 bytes.
   std::shared_ptr<RoundPayload> Make(size_t bytes,
                                      size_t chunk_bytes = kRoundChunkBytes);
 

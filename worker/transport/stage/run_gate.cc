@@ -246,12 +246,7 @@ void RunGate::Report(const StepReport& report, SharedStepGate::Answer answer) {
                            ", this is ", self_.value));
     return;
   }
-  std::shared_ptr<SharedStepGate> gate;
-  {
-    absl::MutexLock lock(&mutex_);
-    gate = gate_;
-  }
-  if (gate != nullptr) {
+  if (const auto gate = this->gate()) {
     gate->Report(report, std::move(answer));
   } else {
     answer(FailedPrecondition("the gate is not open yet"));
@@ -292,12 +287,7 @@ std::optional<BrokenLink> RunGate::broken() const {
 
 void RunGate::Close() {
   Cancel(Cancelled("the run was closed"));
-  std::shared_ptr<SharedStepGate> gate;
-  {
-    absl::MutexLock lock(&mutex_);
-    gate = gate_;
-  }
-  if (gate != nullptr) {
+  if (const auto gate = this->gate()) {
     gate->Cancel(Aborted("the first stage has closed the run"));
   }
 }

@@ -43,6 +43,11 @@ class RunGate final : public GateClient {
  private:
   class Asking;
 
+  std::shared_ptr<SharedStepGate> gate() {
+    absl::MutexLock lock(&mutex_);
+    return gate_;
+  }
+
   // Constant after construction.
   const Fence fence_;
   const WorkerId self_;

@@ -39,8 +39,8 @@ class InboundStream final
   // A stranger sends nothing larger than a message or a chunk of a round.
   static constexpr size_t kMostOfAStranger = 512 << 10;
 
-  // What becomes of the stream after a message.  kHold: the plane did not take
-  // it, and is offered it again after Resume().
+  // How the stream goes on after a message.  kHold: the plane did not take it,
+  // and is offered it again after Resume().
   enum class Reading { kGoOn, kHold };
 
   // `plane` lives as long as the service; `shared` as in plane_shared.h.

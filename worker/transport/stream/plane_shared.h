@@ -25,25 +25,14 @@ namespace paceline {
 
 class PieceStore;
 
-// Thread-safe.  The fields are those of PlaneStats.
-struct PlaneCounters {
+// Thread-safe.
+struct PlaneCounters : PlaneTallies<std::atomic<int64_t>, std::atomic<double>> {
   PlaneStats Read() const {
     return {frames_sent,    bytes_sent,         frames_received,
             bytes_received, frames_dropped_old, frames_dropped_duplicate,
             frames_refused, checksum_errors,    reconnects,
             codec_error};
   }
-
-  std::atomic<int64_t> frames_sent{0};
-  std::atomic<int64_t> bytes_sent{0};
-  std::atomic<int64_t> frames_received{0};
-  std::atomic<int64_t> bytes_received{0};
-  std::atomic<int64_t> frames_dropped_old{0};
-  std::atomic<int64_t> frames_dropped_duplicate{0};
-  std::atomic<int64_t> frames_refused{0};
-  std::atomic<int64_t> checksum_errors{0};
-  std::atomic<int64_t> reconnects{0};
-  std::atomic<double> codec_error{0};
 };
 
 struct PlaneOptions {
