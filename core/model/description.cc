@@ -331,7 +331,7 @@ std::vector<std::string> ModelNames() {
 absl::Status CheckLora(const ModelSpec& spec) {
   const LoraSpec& lora = spec.lora;
   PACELINE_RETURN_IF_ERROR(
-      CheckModelSize(spec, "lora.rank", lora.rank, 0, kMostRank));
+      CheckModelSize(spec, "lora.rank", lora.rank, kMostRank, 0));
   if (lora.rank == 0) {
     if (lora.targets.empty()) return absl::OkStatus();
     return InvalidArgument(
