@@ -86,6 +86,9 @@ class SpecProblems {
   void Add(std::string path, const Parts&... why) {
     problems_.push_back({std::move(path), absl::StrCat(why...)});
   }
+  void AddUnlessEmpty(std::string path, const std::string& why) {
+    if (!why.empty()) Add(std::move(path), why);
+  }
 
   // Adds nothing and returns true when low <= value <= high.
   bool Whole(const char* path, int64_t value, int64_t low, int64_t high);
