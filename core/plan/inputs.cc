@@ -242,36 +242,21 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
   problem.ties = TiesOf(model);
 }
 
-// A backward that recomputes begins with a forward.
-void AddRecomputing(DeviceFacts& facts) {
-  for (size_t i = 0; i < facts.backward_seconds.size(); ++i) {
-    facts.backward_seconds[i] += facts.forward_seconds[i];
-  }
-}
-
-// Sets the times of skipped layers to 0, since a profile measures the whole
-// model.
-void PassOver(const ModelDescription& model, DeviceFacts& facts) {
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    if (!model.layers[i].skipped) continue;
-    facts.forward_seconds[i] = 0;
-    facts.backward_seconds[i] = 0;
-    facts.update_seconds[i] = 0;
-  }
-}
-
-// Lengthens each forward in proportion to the teacher's FLOPs.
-void AddTeacher(const ModelDescription& model, DeviceFacts& facts) {
+// Makes the times those of the job.  Skipped layers take none, since a profile
+// measures the whole model; a recomputed backward goes forward first; a forward
+// is longer in proportion to the teacher's FLOPs.
+void AdaptTimes(const ModelDescription& model, bool recomputes, double slowness,
+                DeviceFacts& facts) {
   const double own = FlopsOf(model);
-  if (model.teacher == nullptr || own <= 0) return;
-  const double forward = 1 + FlopsOf(*model.teacher) / own;
-  for (double& each : facts.forward_seconds) each *= forward;
-}
-
-void SlowDown(double slowness, DeviceFacts& facts) {
-  for (auto* const seconds : {&facts.forward_seconds, &facts.backward_seconds,
-                              &facts.update_seconds}) {
-    for (double& each : *seconds) each *= slowness;
+  const bool taught = model.teacher != nullptr && own > 0;
+  const double forward = taught ? 1 + FlopsOf(*model.teacher) / own : 1;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    if (recomputes) facts.backward_seconds[i] += facts.forward_seconds[i];
+    facts.forward_seconds[i] *= forward;
+    for (auto* const seconds : {&facts.forward_seconds, &facts.backward_seconds,
+                                &facts.update_seconds}) {
+      (*seconds)[i] *= model.layers[i].skipped ? 0 : slowness;
+    }
   }
 }
 
@@ -509,10 +494,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       TakeWider(guess->Fill(worker.name, device, facts), inputs.predicted);
       guessed.push_back(worker.name);
     }
-    PassOver(model, facts);
-    if (recompute.recomputes) AddRecomputing(facts);
-    AddTeacher(model, facts);
-    SlowDown(worker.slowness, facts);
+    AdaptTimes(model, recompute.recomputes, worker.slowness, facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {
       device.layer_seconds.push_back(
           (facts.forward_seconds[i] +

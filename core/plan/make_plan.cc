@@ -101,10 +101,9 @@ absl::Status CheckMemory(const PlannerWorker& worker, int64_t need_bytes,
 }
 
 std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
-  return absl::StrJoin(ranges, "+",
-                       [](std::string* out, const LayerRange& range) {
-                         absl::StrAppend(out, range.last - range.first);
-                       });
+  return Joined(ranges, "+", [](const LayerRange& range) {
+    return range.last - range.first;
+  });
 }
 
 // Keeps each range once, however many replicas hold it.
