@@ -215,8 +215,7 @@ namespace {
 void FillLayers(const JobSpec& spec, const ModelDescription& model,
                 const DeviceFacts& facts, PlanProblem& problem) {
   const auto batch = static_cast<double>(spec.train.micro_batch);
-  const Precision precision =
-      FindPrecision(spec.precision).value_or(Precision::kF32);
+  const Precision precision = PrecisionOf(spec.precision);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = model.layers[i];
     LayerCost cost;

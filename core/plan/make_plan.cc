@@ -460,9 +460,8 @@ int64_t NeedOf(const JobSpec& spec, const ModelDescription& model,
   if (IsDataParallel(spec)) {
     return MemberBytes(spec, model, LeastMembers(spec.aggregation));
   }
-  const Bytes bytes =
-      EstimateBytes(model, spec.train, load.ranges, load.keeps,
-                    FindPrecision(spec.precision).value_or(Precision::kF32));
+  const Bytes bytes = EstimateBytes(model, spec.train, load.ranges, load.keeps,
+                                    PrecisionOf(spec.precision));
   const bool reads_data = load.ranges.front().first == 0;
   return reads_data ? (bytes + DataBytes(spec)).count : bytes.count;
 }

@@ -25,14 +25,7 @@ int64_t TicksOf(Op op) { return op == Op::kBackward ? 2 : 1; }
 
 // A lower rank goes first: other stages wait for it more.
 int RankOf(Op op) {
-  switch (op) {
-    case Op::kForward:
-      return 1;
-    case Op::kBackwardWeight:
-      return 2;
-    default:
-      return 0;
-  }
+  return op == Op::kForward ? 1 : op == Op::kBackwardWeight ? 2 : 0;
 }
 
 // Merges the orders of stages that share a worker by list scheduling: a dry
