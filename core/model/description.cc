@@ -321,11 +321,8 @@ bool NeedsWorker(const ModelSpec& spec) {
 }
 
 std::vector<std::string> ModelNames() {
-  std::vector<std::string> names;
-  for (const CatalogEntry& entry : ModelCatalog()) {
-    names.push_back(entry.model.name);
-  }
-  return names;
+  return NamesOf(ModelCatalog(),
+                 [](const CatalogEntry& entry) { return entry.model.name; });
 }
 
 absl::Status CheckLora(const ModelSpec& spec) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -506,10 +507,7 @@ constexpr Kind kKinds[] = {
 
 // Null when there is no such kind.
 const Kind* FindKind(const std::string& name) {
-  const auto* const kind = std::ranges::find(
-      kKinds, absl::string_view(name),
-      [](const Kind& each) { return absl::string_view(each.name); });
-  return kind == std::end(kKinds) ? nullptr : kind;
+  return FindNamed(kKinds, name, &Kind::name);
 }
 
 void AddAdapters(const Operation& operation, const Shape& input,

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "core/base/errors.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/operation.h"
 #include "core/optim/optimizer.h"
@@ -259,6 +259,21 @@ void AdaptTimes(const ModelDescription& model, bool recomputes, double slowness,
   }
 }
 
+// Returns the micro-batches of a step; for an inference job the micro-batches
+// of all samples, as far as the spec says (0: an endless stream).
+int64_t PlannedMicroBatches(const JobSpec& spec) {
+  if (!IsInference(spec)) return MicroBatchesOfAStep(spec.train);
+  int64_t samples = spec.infer.samples;
+  if (absl::StartsWith(spec.data.name, "synthetic")) {
+    const int64_t there = spec.data.test_samples;
+    samples = samples > 0 ? std::min(samples, there) : there;
+  }
+  const int64_t each = std::max<int64_t>(spec.infer.micro_batch, 1);
+  // Above kMaxPlannedMicroBatches the bottleneck alone counts.
+  const int64_t count = samples / each + (samples % each != 0);
+  return count > kMaxPlannedMicroBatches ? 0 : count;
+}
+
 void TakeWider(const PredictedTimes& times,
                std::optional<PredictedTimes>& widest) {
   if (!widest.has_value()) {
@@ -410,41 +425,12 @@ std::string ProfileKind(const Layer& layer) {
                       layer.backward_share < 1 ? kFrozenKind : "");
 }
 
-absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
-  if (train.batch < 1 || train.micro_batch < 1) {
-    return InvalidArgument("train.batch is ", train.batch,
-                           ", train.micro_batch ", train.micro_batch,
-                           ", both must be at least 1");
-  }
-  const int64_t count = (train.batch - 1) / train.micro_batch + 1;
-  if (count > kMaxPlannedMicroBatches) {
-    return InvalidArgument("a batch of ", train.batch, " in micro-batches of ",
-                           train.micro_batch, " has ", count,
-                           " of them, at most ", kMaxPlannedMicroBatches,
-                           " can be planned: use larger micro-batches");
-  }
-  return static_cast<int>(count);
-}
-
-absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
-  if (!IsInference(spec)) return CountMicroBatches(spec.train);
-  int64_t samples = spec.infer.samples;
-  if (absl::StartsWith(spec.data.name, "synthetic")) {
-    const int64_t there = spec.data.test_samples;
-    samples = samples > 0 ? std::min(samples, there) : there;
-  }
-  const int64_t each = std::max<int64_t>(spec.infer.micro_batch, 1);
-  // Above kMaxPlannedMicroBatches the bottleneck alone counts.
-  const int64_t count = samples / each + (samples % each != 0);
-  return count > kMaxPlannedMicroBatches ? 0 : count;
-}
-
-absl::StatusOr<PlanInputs> MakePlanInputs(
-    const JobSpec& spec, const ModelDescription& model,
-    const std::vector<InputWorker>& workers, const Measurements& measurements) {
+PlanInputs MakePlanInputs(const JobSpec& spec, const ModelDescription& model,
+                          const std::vector<InputWorker>& workers,
+                          const Measurements& measurements) {
   PlanInputs inputs;
   PlanProblem& problem = inputs.problem;
-  PACELINE_ASSIGN_OR_RETURN(problem.micro_batches, PlannedMicroBatches(spec));
+  problem.micro_batches = PlannedMicroBatches(spec);
   problem.training = !IsInference(spec);
   problem.sync_overlaps = IsInference(spec);
   // Inference keeps no activations, so it recomputes none.

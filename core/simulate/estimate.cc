@@ -195,8 +195,7 @@ absl::StatusOr<RunEstimate> EstimateRun(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<EstimateStage>& stages,
     const std::vector<InputWorker>& workers, const Measurements& measurements) {
-  PACELINE_ASSIGN_OR_RETURN(PlanInputs inputs,
-                            MakePlanInputs(spec, model, workers, measurements));
+  PlanInputs inputs = MakePlanInputs(spec, model, workers, measurements);
   RunEstimate estimate;
   for (const EstimateStage& stage : stages) {
     estimate.layer_seconds.push_back(OwnSeconds(spec, inputs, stage));

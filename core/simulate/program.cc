@@ -152,10 +152,8 @@ void AddWorkers(const Placement& placement, Program* program) {
 // Name and sizes, as MakeSchedule checks them, and that replicas can run it.
 absl::Status CheckForReplicas(const Program& program,
                               absl::string_view schedule) {
-  ScheduleRequest probe;
-  probe.name = std::string(schedule);
-  probe.worker_of = {0};
-  PACELINE_RETURN_IF_ERROR(MakeSchedule(probe).status());
+  PACELINE_RETURN_IF_ERROR(
+      MakeSchedule({.name = std::string(schedule), .worker_of = {0}}).status());
   // Where each worker has one stage, interleaved-1f1b is 1f1b.
   const ScheduleTraits& traits = ScheduleTraitsOf(schedule);
   if (program.training && traits.only_trains && !traits.deals) {

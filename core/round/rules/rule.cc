@@ -48,16 +48,11 @@ absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
 }  // namespace
 
 std::vector<std::string> RuleNames() {
-  std::vector<std::string> names;
-  for (const RuleTraits& traits : AllRules()) names.push_back(traits.name);
-  return names;
+  return NamesOf(AllRules(), &RuleTraits::name);
 }
 
 const RuleTraits* FindRule(const std::string& name) {
-  for (const RuleTraits& traits : AllRules()) {
-    if (name == traits.name) return &traits;
-  }
-  return nullptr;
+  return FindNamed(AllRules(), name, &RuleTraits::name);
 }
 
 const RuleTraits& TraitsOf(const std::string& name) {
