@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,24 @@ std::string Joined(const Elements& elements, absl::string_view separator,
                        [&](std::string* out, const auto& element) {
                          absl::StrAppend(out, std::invoke(text, element));
                        });
+}
+
+// The names of a table's rows.
+//   name_of  a member, or a function of a row
+template <typename Rows, typename Name>
+std::vector<std::string> NamesOf(const Rows& rows, const Name& name_of) {
+  std::vector<std::string> names;
+  for (const auto& row : rows) names.emplace_back(std::invoke(name_of, row));
+  return names;
+}
+
+// The table's row of this name; null where there is none.
+template <typename Rows, typename Name>
+auto* FindNamed(const Rows& rows, absl::string_view name, const Name& name_of) {
+  for (const auto& row : rows) {
+    if (std::invoke(name_of, row) == name) return &row;
+  }
+  return static_cast<decltype(&*std::begin(rows))>(nullptr);
 }
 
 // Bytes of the well-formed UTF-8 sequence that `text` starts with (RFC 3629,

@@ -203,16 +203,11 @@ int64_t MostUnreadable(int64_t samples) {
 }
 
 std::vector<std::string> DataSetNames() {
-  std::vector<std::string> names;
-  for (const DataSetTraits& set : DataSets()) names.push_back(set.name);
-  return names;
+  return NamesOf(DataSets(), &DataSetTraits::name);
 }
 
 const DataSetTraits* FindDataSet(const std::string& name) {
-  for (const DataSetTraits& set : DataSets()) {
-    if (set.name == name) return &set;
-  }
-  return nullptr;
+  return FindNamed(DataSets(), name, &DataSetTraits::name);
 }
 
 DataSpec DefaultDataSpec(const std::string& name) {

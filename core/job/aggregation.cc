@@ -68,11 +68,6 @@ RuleSpec RuleToJudge(const JobSpec& spec) {
   return rule;
 }
 
-// Where the job leaves the number open, the rule allows it.
-int64_t ShardsToJudge(const JobSpec& spec) {
-  return std::max(1, spec.aggregation.shards);
-}
-
 // False where the rule cannot be judged with a number of members.
 bool CheckRuleKeys(const JobSpec& spec, SpecProblems& problems) {
   const AggregationSpec& a = spec.aggregation;
@@ -155,8 +150,7 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
                  ": no round could ever close; lower it to at most ", members);
   }
   if (members > 0) {
-    const std::string beyond = ShardsBeyond(a, members);
-    if (!beyond.empty()) problems.Add("aggregation.shards", beyond);
+    problems.AddUnlessEmpty("aggregation.shards", ShardsBeyond(a, members));
   }
   const int64_t least = std::max<int64_t>(members, a.min_parts);
   if (micro_batches > 0 && least > micro_batches) {
@@ -166,8 +160,7 @@ void CheckMemberCount(const JobSpec& spec, bool rule, SpecProblems& problems) {
                  MoreMicroBatches(spec.train, least));
   }
   if (!rule || members < 1) return;
-  const auto judged =
-      CheckRule(RuleToJudge(spec), members, ShardsToJudge(spec));
+  const auto judged = CheckRule(RuleToJudge(spec), members);
   if (!judged.ok()) {
     problems.Add("aggregation.k", std::string(judged.status().message()));
   }
@@ -232,8 +225,7 @@ void CheckSkip(const JobSpec& spec, size_t index, const ModelDescription* model,
                  "is missing, or below 0: skip-stage names the block "
                  "that is left out, and the first one is 0");
   } else if (model != nullptr) {
-    const std::string why = WhyNotSkipped(*model, fault.block);
-    if (!why.empty()) problems.Add(path, why);
+    problems.AddUnlessEmpty(path, WhyNotSkipped(*model, fault.block));
   }
 }
 
@@ -255,9 +247,8 @@ void CheckFault(const JobSpec& spec, size_t index, SpecProblems& problems) {
 }
 
 // Returns what a person should know about a rule with so many parts.
-std::vector<std::string> NotesOfRule(const RuleSpec& rule, int64_t parts,
-                                     int64_t shards) {
-  const auto judged = CheckRule(rule, parts, shards);
+std::vector<std::string> NotesOfRule(const RuleSpec& rule, int64_t parts) {
+  const auto judged = CheckRule(rule, parts);
   if (!judged.ok()) {
     return {absl::StrCat(judged.status().message(), "; such rounds are void")};
   }
@@ -265,11 +256,11 @@ std::vector<std::string> NotesOfRule(const RuleSpec& rule, int64_t parts,
 }
 
 bool Computes(const RuleSpec& rule, int64_t parts) {
-  return CheckRule(rule, parts, 1).ok();
+  return CheckRule(rule, parts).ok();
 }
 
 bool Withstands(const RuleSpec& rule, int64_t parts) {
-  const auto judged = CheckRule(rule, parts, 1);
+  const auto judged = CheckRule(rule, parts);
   return judged.ok() && judged->empty();
 }
 
@@ -395,8 +386,7 @@ absl::Status CheckMembersOfRule(const JobSpec& spec, int64_t members) {
     return InvalidArgument("aggregation.shards: ", beyond);
   }
   const RuleSpec rule = RuleToJudge(spec);
-  const absl::Status judged =
-      CheckRule(rule, members, ShardsToJudge(spec)).status();
+  const absl::Status judged = CheckRule(rule, members).status();
   if (judged.ok()) return judged;
   const int64_t needed = LeastParts(rule, members, kMostMembers, Computes);
   return InvalidArgument(
@@ -411,8 +401,7 @@ std::vector<std::string> AggregationNotes(const JobSpec& spec,
                                           int64_t members) {
   const AggregationSpec& a = spec.aggregation;
   const RuleSpec rule = RuleOf(spec);
-  const int64_t shards = ShardsToJudge(spec);
-  std::vector<std::string> notes = NotesOfRule(rule, members, shards);
+  std::vector<std::string> notes = NotesOfRule(rule, members);
   if (a.min_parts < members) {
     // Where all members are too few, waiting for more of them helps only a rule
     // that could not compute at all.
@@ -422,7 +411,7 @@ std::vector<std::string> AggregationNotes(const JobSpec& spec,
     } else if (!Computes(rule, a.min_parts)) {
       needed = LeastParts(rule, a.min_parts + 1, members, Computes);
     }
-    for (const std::string& note : NotesOfRule(rule, a.min_parts, shards)) {
+    for (const std::string& note : NotesOfRule(rule, a.min_parts)) {
       notes.push_back(absl::StrCat(
           "a round may close with min_parts=", a.min_parts, " of ",
           Counted(members, "part"), ": ", note,

@@ -431,9 +431,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   CheckRanges(spec, problems);
   const bool model = CheckModel(spec, problems);
   const bool data = CheckDataSpec(spec.data, problems);
-  if (const std::string why = WhyNoDistribution(spec); !why.empty()) {
-    problems.Add("data.distribution", why);
-  }
+  problems.AddUnlessEmpty("data.distribution", WhyNoDistribution(spec));
   int64_t layers = 0;
   absl::StatusOr<ModelDescription> description = absl::UnknownError("");
   const ModelDescription* described = nullptr;
@@ -469,8 +467,7 @@ std::vector<SpecProblem> CheckJobSpec(const JobSpec& spec) {
   }
   if (IsInRange("train.layer_drop", spec) && spec.train.layer_drop > 0 &&
       description.ok()) {
-    const std::string why = WhyNoLayerDrop(*description);
-    if (!why.empty()) problems.Add("train.layer_drop", why);
+    problems.AddUnlessEmpty("train.layer_drop", WhyNoLayerDrop(*description));
   }
   CheckPipeline(spec, layers, problems);
   CheckReplicas(spec, described, problems);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/model/catalog.h"
 #include "core/model/description.h"
 #include "core/round/rules/rule.h"
@@ -180,10 +181,7 @@ const char* ScalarName() {
 absl::Span<const JobKey> JobKeys() { return kKeys; }
 
 const JobKey* FindJobKey(const std::string& path) {
-  const auto found =
-      std::find_if(std::begin(kKeys), std::end(kKeys),
-                   [&](const JobKey& key) { return key.path == path; });
-  return found == std::end(kKeys) ? nullptr : found;
+  return FindNamed(kKeys, path, &JobKey::path);
 }
 
 std::string RangeText(const JobKey& key) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/text.h"
 #include "core/data/data_sets.h"
 #include "core/model/chain.h"
 
@@ -164,15 +165,13 @@ const std::vector<CatalogEntry>& ModelCatalog() {
 }
 
 const CatalogEntry* FindModel(const std::string& name) {
-  const std::vector<CatalogEntry>& catalog = ModelCatalog();
   // Not in the list: it has neither sizes nor data of its own.
   static const CatalogEntry script =
       Small(kScriptModel, {"file"}, DescribeScript);
   if (name == kScriptModel) return &script;
-  const auto found = std::ranges::find_if(
-      catalog,
-      [&](const CatalogEntry& entry) { return entry.model.name == name; });
-  return found == catalog.end() ? nullptr : &*found;
+  return FindNamed(ModelCatalog(), name, [](const CatalogEntry& entry) {
+    return absl::string_view(entry.model.name);
+  });
 }
 
 ModelSpec DefaultModel(const std::string& name) {

@@ -183,7 +183,7 @@ absl::StatusOr<ModelDescription> Chain::Build() && {
 }
 
 absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
-                            int64_t value, int64_t least, int64_t most) {
+                            int64_t value, int64_t most, int64_t least) {
   if (value >= least && value <= most) return absl::OkStatus();
   return InvalidArgument(spec.name, ": ", what, " must be from ", least, " to ",
                          most, ", got ", value);

@@ -72,7 +72,7 @@ class Chain {
 // Errors: InvalidArgument  unless least <= value <= most; `what` is the size's
 //                          name in the job file
 absl::Status CheckModelSize(const ModelSpec& spec, const char* what,
-                            int64_t value, int64_t least, int64_t most);
+                            int64_t value, int64_t most, int64_t least = 1);
 
 // Errors: InvalidArgument  unless samples are images [channels, height, width]
 //                          of at least `edge` x `edge` pixels

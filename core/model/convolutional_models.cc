@@ -151,7 +151,7 @@ absl::StatusOr<ModelDescription> DescribeResnet(const ModelSpec& spec,
                                                 const Shape& input,
                                                 int32_t classes) {
   PACELINE_RETURN_IF_ERROR(
-      CheckModelSize(spec, "width", spec.width, 1, kLargestSize / 32));
+      CheckModelSize(spec, "width", spec.width, kLargestSize / 32));
   PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestResnetEdge));
   const ResnetSizes& sizes = spec.name == "resnet50" ? kResnet50 : kResnet18;
   Chain chain(spec.name, input, classes);
@@ -219,7 +219,7 @@ absl::StatusOr<ModelDescription> DescribeVgg(const ModelSpec& spec,
                                              const Shape& input,
                                              int32_t classes) {
   PACELINE_RETURN_IF_ERROR(
-      CheckModelSize(spec, "width", spec.width, 1, kLargestSize / kHidden));
+      CheckModelSize(spec, "width", spec.width, kLargestSize / kHidden));
   PACELINE_RETURN_IF_ERROR(CheckImages(spec, input, kSmallestVggEdge));
   Chain chain(spec.name, input, classes);
   chain.Resize(spec.sizes);

@@ -321,17 +321,14 @@ bool NeedsWorker(const ModelSpec& spec) {
 }
 
 std::vector<std::string> ModelNames() {
-  std::vector<std::string> names;
-  for (const CatalogEntry& entry : ModelCatalog()) {
-    names.push_back(entry.model.name);
-  }
-  return names;
+  return NamesOf(ModelCatalog(),
+                 [](const CatalogEntry& entry) { return entry.model.name; });
 }
 
 absl::Status CheckLora(const ModelSpec& spec) {
   const LoraSpec& lora = spec.lora;
   PACELINE_RETURN_IF_ERROR(
-      CheckModelSize(spec, "lora.rank", lora.rank, 0, kMostRank));
+      CheckModelSize(spec, "lora.rank", lora.rank, kMostRank, 0));
   if (lora.rank == 0) {
     if (lora.targets.empty()) return absl::OkStatus();
     return InvalidArgument(

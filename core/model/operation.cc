@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -418,41 +419,31 @@ OperationFacts JoinContext(const Operation& operation, const Shape& input) {
 }
 
 // The form that an input must have.
-enum class Form {
-  kAny,
-  kWide,      // [..., sizes[0]]
-  kImage,     // [channels, height, width]
-  kChannels,  // [sizes[0], height, width]
-  kTokens,    // [tokens, sizes[0]]
-  kHeads,     // the same, and sizes[1] heads divide the width
-  kRows,      // [tokens, sizes[1]]
-  kVectors,   // [tokens, width]
-  kNumbers    // [tokens]
+struct Form {
+  size_t rank = 0;         // 0: any
+  int size = -1;           // the operation's, which a dimension equals
+  bool is_first = false;   // that dimension; else it is the last
+  bool has_heads = false;  // sizes[1] of them divide the width
 };
 
-bool HasForm(Form form, const std::vector<int64_t>& sizes, const Shape& input) {
-  switch (form) {
-    case Form::kAny:
-      return true;
-    case Form::kWide:
-      return !input.empty() && input.back() == sizes[0];
-    case Form::kImage:
-      return input.size() == 3;
-    case Form::kChannels:
-      return input.size() == 3 && input[0] == sizes[0];
-    case Form::kTokens:
-      return input.size() == 2 && input[1] == sizes[0];
-    case Form::kHeads:
-      return input.size() == 2 && input[1] == sizes[0] &&
-             sizes[0] % sizes[1] == 0;
-    case Form::kRows:
-      return input.size() == 2 && input[1] == sizes[1];
-    case Form::kVectors:
-      return input.size() == 2;
-    case Form::kNumbers:
-      return input.size() == 1;
-  }
-  return false;
+constexpr Form kAny = {};
+constexpr Form kWide = {.size = 0};                    // [..., sizes[0]]
+constexpr Form kImage = {3};                           // [channels, h, w]
+constexpr Form kChannels = {3, 0, /*is_first=*/true};  // [sizes[0], h, w]
+constexpr Form kTokens = {2, 0};                       // [tokens, sizes[0]]
+constexpr Form kHeads = {2, 0, false, true};           // the same
+constexpr Form kRows = {2, 1};                         // [tokens, sizes[1]]
+constexpr Form kVectors = {2};                         // [tokens, width]
+constexpr Form kNumbers = {1};                         // [tokens]
+
+bool HasForm(const Form& form, const std::vector<int64_t>& sizes,
+             const Shape& input) {
+  if (form.rank > 0 && input.size() != form.rank) return false;
+  if (form.size < 0) return true;
+  if (input.empty()) return false;
+  const int64_t dimension = form.is_first ? input.front() : input.back();
+  return dimension == sizes[form.size] &&
+         (!form.has_heads || sizes[0] % sizes[1] == 0);
 }
 
 struct Kind {
@@ -464,63 +455,59 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
-    {"flatten", 0, Form::kAny, Flatten},
-    {"linear", 2, Form::kWide, Linear,
+    {"flatten", 0, kAny, Flatten},
+    {"linear", 2, kWide, Linear,
      kMultiplies | kHasLinearMaps | kIsOverwritable},
-    {"relu", 0, Form::kAny, Elementwise},
-    {"gelu", 0, Form::kAny, Gelu},
-    {"conv2d", 5, Form::kChannels, Conv2d,
+    {"relu", 0, kAny, Elementwise},
+    {"gelu", 0, kAny, Gelu},
+    {"conv2d", 5, kChannels, Conv2d,
      kMultiplies | kIsOverwritable | kLastMayBeZero},
-    {"conv2d_no_bias", 5, Form::kChannels, Conv2dNoBias,
+    {"conv2d_no_bias", 5, kChannels, Conv2dNoBias,
      kIsOverwritable | kLastMayBeZero},
-    {"batch_norm2d", 1, Form::kChannels, BatchNorm2d, kIsOverwritable},
-    {"max_pool2d", 3, Form::kImage, MaxPool2d, kLastMayBeZero},
-    {"adaptive_avg_pool2d", 1, Form::kImage, AdaptiveAvgPool2d},
-    {"dropout", 0, Form::kAny, Dropout},
-    {"layer_norm", 1, Form::kWide, LayerNorm},
-    {"patch_embedding", 3, Form::kChannels, PatchEmbedding, kMultiplies},
-    {"class_token", 1, Form::kTokens, ClassToken, kIsTable},
-    {"position_embedding", 2, Form::kRows, PositionEmbedding, kIsTable},
-    {"attention", 3, Form::kTokens, Attention, kMultiplies | kHasLinearMaps},
-    {"multihead_attention", 3, Form::kTokens, Attention, kHasLinearMaps},
-    {"residual_begin", 0, Form::kAny, ResidualBegin},
-    {"residual_project", 3, Form::kChannels, ResidualProject},
-    {"residual_end", 0, Form::kAny, Elementwise, kIsOverwritable},
-    {"take_token", 1, Form::kVectors, TakeToken, kLastMayBeZero},
-    {"tanh", 0, Form::kAny, Gelu},
-    {"gelu_new", 0, Form::kAny, Gelu},
-    {"layer_norm_e5", 1, Form::kWide, LayerNorm},
-    {"layer_norm_e12", 1, Form::kWide, LayerNorm},
-    {"padding_mask", 1, Form::kNumbers, PaddingMask, kLastMayBeZero},
-    {"token_embedding", 2, Form::kNumbers, TokenEmbedding, kIsTable},
-    {"padded_embedding", 3, Form::kNumbers, TokenEmbedding,
+    {"batch_norm2d", 1, kChannels, BatchNorm2d, kIsOverwritable},
+    {"max_pool2d", 3, kImage, MaxPool2d, kLastMayBeZero},
+    {"adaptive_avg_pool2d", 1, kImage, AdaptiveAvgPool2d},
+    {"dropout", 0, kAny, Dropout},
+    {"layer_norm", 1, kWide, LayerNorm},
+    {"patch_embedding", 3, kChannels, PatchEmbedding, kMultiplies},
+    {"class_token", 1, kTokens, ClassToken, kIsTable},
+    {"position_embedding", 2, kRows, PositionEmbedding, kIsTable},
+    {"attention", 3, kTokens, Attention, kMultiplies | kHasLinearMaps},
+    {"multihead_attention", 3, kTokens, Attention, kHasLinearMaps},
+    {"residual_begin", 0, kAny, ResidualBegin},
+    {"residual_project", 3, kChannels, ResidualProject},
+    {"residual_end", 0, kAny, Elementwise, kIsOverwritable},
+    {"take_token", 1, kVectors, TakeToken, kLastMayBeZero},
+    {"tanh", 0, kAny, Gelu},
+    {"gelu_new", 0, kAny, Gelu},
+    {"layer_norm_e5", 1, kWide, LayerNorm},
+    {"layer_norm_e12", 1, kWide, LayerNorm},
+    {"padding_mask", 1, kNumbers, PaddingMask, kLastMayBeZero},
+    {"token_embedding", 2, kNumbers, TokenEmbedding, kIsTable},
+    {"padded_embedding", 3, kNumbers, TokenEmbedding,
      kIsTable | kLastMayBeZero},
-    {"learned_positions", 2, Form::kRows, AddedRows, kIsTable},
-    {"masked_positions", 3, Form::kRows, AddedRows, kIsTable | kLastMayBeZero},
-    {"first_type", 2, Form::kRows, AddedRows, kIsTable},
-    {"conv1d", 2, Form::kTokens, Conv1d,
+    {"learned_positions", 2, kRows, AddedRows, kIsTable},
+    {"masked_positions", 3, kRows, AddedRows, kIsTable | kLastMayBeZero},
+    {"first_type", 2, kRows, AddedRows, kIsTable},
+    {"conv1d", 2, kTokens, Conv1d, kMultiplies | kHasLinearMaps | kIsInFirst},
+    {"causal_attention", 2, kHeads, CausalAttention,
      kMultiplies | kHasLinearMaps | kIsInFirst},
-    {"causal_attention", 2, Form::kHeads, CausalAttention,
-     kMultiplies | kHasLinearMaps | kIsInFirst},
-    {"masked_attention", 2, Form::kHeads, MaskedAttention,
+    {"masked_attention", 2, kHeads, MaskedAttention,
      kMultiplies | kHasLinearMaps},
-    {"tied_linear", 2, Form::kTokens, TiedLinear, kMultiplies},
-    {"split_pair", 1, Form::kNumbers, SplitPair, kLastMayBeZero},
-    {"lstm", 2, Form::kTokens, Lstm, kMultiplies | kIsRecurrent},
-    {"bidirectional_lstm", 2, Form::kTokens, Lstm, kMultiplies | kIsRecurrent},
-    {"take_target", 1, Form::kTokens, TakeTarget},
-    {"additive_attention", 1, Form::kTokens, AdditiveAttention, kMultiplies},
-    {"join_context", 1, Form::kTokens, JoinContext},
-    {"join_last_context", 1, Form::kTokens, JoinLastContext},
-    {"score_tokens", 2, Form::kTokens, ScoreTokens, kMultiplies},
+    {"tied_linear", 2, kTokens, TiedLinear, kMultiplies},
+    {"split_pair", 1, kNumbers, SplitPair, kLastMayBeZero},
+    {"lstm", 2, kTokens, Lstm, kMultiplies | kIsRecurrent},
+    {"bidirectional_lstm", 2, kTokens, Lstm, kMultiplies | kIsRecurrent},
+    {"take_target", 1, kTokens, TakeTarget},
+    {"additive_attention", 1, kTokens, AdditiveAttention, kMultiplies},
+    {"join_context", 1, kTokens, JoinContext},
+    {"join_last_context", 1, kTokens, JoinLastContext},
+    {"score_tokens", 2, kTokens, ScoreTokens, kMultiplies},
 };
 
 // Null when there is no such kind.
 const Kind* FindKind(const std::string& name) {
-  const auto* const kind = std::ranges::find(
-      kKinds, absl::string_view(name),
-      [](const Kind& each) { return absl::string_view(each.name); });
-  return kind == std::end(kKinds) ? nullptr : kind;
+  return FindNamed(kKinds, name, &Kind::name);
 }
 
 void AddAdapters(const Operation& operation, const Shape& input,

@@ -15,11 +15,6 @@ constexpr int64_t kMlpRatio = 4;
 // The most tokens that a model knows, or a sample has.
 constexpr int64_t kMostTokens = 1 << 20;
 
-absl::Status CheckRange(const ModelSpec& spec, const char* what, int64_t value,
-                        int64_t most) {
-  return CheckModelSize(spec, what, value, 1, most);
-}
-
 // `spec` with the sizes that it leaves to the data filled in: positions by
 // those of a sample, vocabulary by `tokens`, how many different ones there are.
 ModelSpec WithSizesOfData(ModelSpec spec, const Shape& input, int64_t tokens) {
@@ -34,9 +29,9 @@ ModelSpec WithSizesOfData(ModelSpec spec, const Shape& input, int64_t tokens) {
 
 // Depth, width and heads in range, and heads that divide the width.
 absl::Status CheckBlockSizes(const ModelSpec& spec) {
-  absl::Status status = CheckRange(spec, "depth", spec.depth, kMostDepth);
-  status.Update(CheckRange(spec, "width", spec.width, kLargestSize));
-  status.Update(CheckRange(spec, "heads", spec.heads, kLargestSize));
+  absl::Status status = CheckModelSize(spec, "depth", spec.depth, kMostDepth);
+  status.Update(CheckModelSize(spec, "width", spec.width, kLargestSize));
+  status.Update(CheckModelSize(spec, "heads", spec.heads, kLargestSize));
   if (!status.ok() || spec.width % spec.heads == 0) return status;
   return InvalidArgument(spec.name, ": heads must divide width, got heads ",
                          spec.heads, " and width ", spec.width);
@@ -57,8 +52,9 @@ absl::Status CheckVocabulary(const ModelSpec& spec, int32_t tokens) {
 absl::Status CheckLanguageSizes(const ModelSpec& spec, const Shape& input,
                                 int64_t before) {
   absl::Status status = CheckBlockSizes(spec);
-  status.Update(CheckRange(spec, "positions", spec.positions, kMostTokens));
-  status.Update(CheckRange(spec, "vocabulary", spec.vocabulary, kMostTokens));
+  status.Update(CheckModelSize(spec, "positions", spec.positions, kMostTokens));
+  status.Update(
+      CheckModelSize(spec, "vocabulary", spec.vocabulary, kMostTokens));
   if (!status.ok()) return status;
   if (input.size() != 1) {
     return InvalidArgument(spec.name,
@@ -114,7 +110,7 @@ const VitNames& NamesOf(const ModelSpec& spec) {
 
 absl::Status CheckVitSizes(const ModelSpec& spec, const Shape& input) {
   absl::Status status = CheckBlockSizes(spec);
-  status.Update(CheckRange(spec, "patch", spec.patch, kLargestSize));
+  status.Update(CheckModelSize(spec, "patch", spec.patch, kLargestSize));
   if (!status.ok()) return status;
   if (input.size() != 3) {
     return InvalidArgument(
@@ -352,9 +348,10 @@ absl::Status CheckGnmtSizes(const ModelSpec& spec, const Shape& input,
                             int32_t tokens) {
   // The first layer of the encoder is twice as wide, and the first of the
   // decoder has no context yet: each has a second one.
-  absl::Status sizes = CheckModelSize(spec, "depth", spec.depth, 2, kMostDepth);
-  sizes.Update(CheckRange(spec, "width", spec.width, kLargestSize));
-  sizes.Update(CheckRange(spec, "vocabulary", spec.vocabulary, kMostTokens));
+  absl::Status sizes = CheckModelSize(spec, "depth", spec.depth, kMostDepth, 2);
+  sizes.Update(CheckModelSize(spec, "width", spec.width, kLargestSize));
+  sizes.Update(
+      CheckModelSize(spec, "vocabulary", spec.vocabulary, kMostTokens));
   sizes.Update(CheckVocabulary(spec, tokens));
   if (!sizes.ok()) return sizes;
   if (input.size() != 1 || input[0] % 2 != 0) {

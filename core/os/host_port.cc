@@ -18,7 +18,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
@@ -236,16 +235,15 @@ absl::StatusOr<std::string> OnlyCoordinator(absl::string_view browsed) {
                     kGiveAddress);
   }
   if (found.size() > 1) {
-    return FailedPrecondition(
-        "Avahi finds several coordinators: ",
-        absl::StrJoin(found, ", ",
-                      [](std::string* out, const auto& each) {
-                        absl::StrAppend(
-                            out, each.first, " (",
-                            JoinHostPort(each.second.host, each.second.port),
-                            ")");
-                      }),
-        ": ", kGiveAddress);
+    return FailedPrecondition("Avahi finds several coordinators: ",
+                              Joined(found, ", ",
+                                     [](const auto& each) {
+                                       const auto& [name, at] = each;
+                                       return absl::StrCat(
+                                           name, " (",
+                                           JoinHostPort(at.host, at.port), ")");
+                                     }),
+                              ": ", kGiveAddress);
   }
   const HostPort& only = found.begin()->second;
   return JoinHostPort(only.host, only.port);

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "core/base/errors.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/operation.h"
 #include "core/optim/optimizer.h"
@@ -215,8 +215,7 @@ namespace {
 void FillLayers(const JobSpec& spec, const ModelDescription& model,
                 const DeviceFacts& facts, PlanProblem& problem) {
   const auto batch = static_cast<double>(spec.train.micro_batch);
-  const Precision precision =
-      FindPrecision(spec.precision).value_or(Precision::kF32);
+  const Precision precision = PrecisionOf(spec.precision);
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = model.layers[i];
     LayerCost cost;
@@ -242,37 +241,37 @@ void FillLayers(const JobSpec& spec, const ModelDescription& model,
   problem.ties = TiesOf(model);
 }
 
-// A backward that recomputes begins with a forward.
-void AddRecomputing(DeviceFacts& facts) {
-  for (size_t i = 0; i < facts.backward_seconds.size(); ++i) {
-    facts.backward_seconds[i] += facts.forward_seconds[i];
-  }
-}
-
-// Sets the times of skipped layers to 0, since a profile measures the whole
-// model.
-void PassOver(const ModelDescription& model, DeviceFacts& facts) {
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    if (!model.layers[i].skipped) continue;
-    facts.forward_seconds[i] = 0;
-    facts.backward_seconds[i] = 0;
-    facts.update_seconds[i] = 0;
-  }
-}
-
-// Lengthens each forward in proportion to the teacher's FLOPs.
-void AddTeacher(const ModelDescription& model, DeviceFacts& facts) {
+// Makes the times those of the job.  Skipped layers take none, since a profile
+// measures the whole model; a recomputed backward goes forward first; a forward
+// is longer in proportion to the teacher's FLOPs.
+void AdaptTimes(const ModelDescription& model, bool recomputes, double slowness,
+                DeviceFacts& facts) {
   const double own = FlopsOf(model);
-  if (model.teacher == nullptr || own <= 0) return;
-  const double forward = 1 + FlopsOf(*model.teacher) / own;
-  for (double& each : facts.forward_seconds) each *= forward;
+  const bool taught = model.teacher != nullptr && own > 0;
+  const double forward = taught ? 1 + FlopsOf(*model.teacher) / own : 1;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    if (recomputes) facts.backward_seconds[i] += facts.forward_seconds[i];
+    facts.forward_seconds[i] *= forward;
+    for (auto* const seconds : {&facts.forward_seconds, &facts.backward_seconds,
+                                &facts.update_seconds}) {
+      (*seconds)[i] *= model.layers[i].skipped ? 0 : slowness;
+    }
+  }
 }
 
-void SlowDown(double slowness, DeviceFacts& facts) {
-  for (auto* const seconds : {&facts.forward_seconds, &facts.backward_seconds,
-                              &facts.update_seconds}) {
-    for (double& each : *seconds) each *= slowness;
+// Returns the micro-batches of a step; for an inference job the micro-batches
+// of all samples, as far as the spec says (0: an endless stream).
+int64_t PlannedMicroBatches(const JobSpec& spec) {
+  if (!IsInference(spec)) return MicroBatchesOfAStep(spec.train);
+  int64_t samples = spec.infer.samples;
+  if (absl::StartsWith(spec.data.name, "synthetic")) {
+    const int64_t there = spec.data.test_samples;
+    samples = samples > 0 ? std::min(samples, there) : there;
   }
+  const int64_t each = std::max<int64_t>(spec.infer.micro_batch, 1);
+  // Above kMaxPlannedMicroBatches the bottleneck alone counts.
+  const int64_t count = samples / each + (samples % each != 0);
+  return count > kMaxPlannedMicroBatches ? 0 : count;
 }
 
 void TakeWider(const PredictedTimes& times,
@@ -426,41 +425,12 @@ std::string ProfileKind(const Layer& layer) {
                       layer.backward_share < 1 ? kFrozenKind : "");
 }
 
-absl::StatusOr<int> CountMicroBatches(const TrainSpec& train) {
-  if (train.batch < 1 || train.micro_batch < 1) {
-    return InvalidArgument("train.batch is ", train.batch,
-                           ", train.micro_batch ", train.micro_batch,
-                           ", both must be at least 1");
-  }
-  const int64_t count = (train.batch - 1) / train.micro_batch + 1;
-  if (count > kMaxPlannedMicroBatches) {
-    return InvalidArgument("a batch of ", train.batch, " in micro-batches of ",
-                           train.micro_batch, " has ", count,
-                           " of them, at most ", kMaxPlannedMicroBatches,
-                           " can be planned: use larger micro-batches");
-  }
-  return static_cast<int>(count);
-}
-
-absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec) {
-  if (!IsInference(spec)) return CountMicroBatches(spec.train);
-  int64_t samples = spec.infer.samples;
-  if (absl::StartsWith(spec.data.name, "synthetic")) {
-    const int64_t there = spec.data.test_samples;
-    samples = samples > 0 ? std::min(samples, there) : there;
-  }
-  const int64_t each = std::max<int64_t>(spec.infer.micro_batch, 1);
-  // Above kMaxPlannedMicroBatches the bottleneck alone counts.
-  const int64_t count = samples / each + (samples % each != 0);
-  return count > kMaxPlannedMicroBatches ? 0 : count;
-}
-
-absl::StatusOr<PlanInputs> MakePlanInputs(
-    const JobSpec& spec, const ModelDescription& model,
-    const std::vector<InputWorker>& workers, const Measurements& measurements) {
+PlanInputs MakePlanInputs(const JobSpec& spec, const ModelDescription& model,
+                          const std::vector<InputWorker>& workers,
+                          const Measurements& measurements) {
   PlanInputs inputs;
   PlanProblem& problem = inputs.problem;
-  PACELINE_ASSIGN_OR_RETURN(problem.micro_batches, PlannedMicroBatches(spec));
+  problem.micro_batches = PlannedMicroBatches(spec);
   problem.training = !IsInference(spec);
   problem.sync_overlaps = IsInference(spec);
   // Inference keeps no activations, so it recomputes none.
@@ -509,10 +479,7 @@ absl::StatusOr<PlanInputs> MakePlanInputs(
       TakeWider(guess->Fill(worker.name, device, facts), inputs.predicted);
       guessed.push_back(worker.name);
     }
-    PassOver(model, facts);
-    if (recompute.recomputes) AddRecomputing(facts);
-    AddTeacher(model, facts);
-    SlowDown(worker.slowness, facts);
+    AdaptTimes(model, recompute.recomputes, worker.slowness, facts);
     for (size_t i = 0; i < model.layers.size(); ++i) {
       device.layer_seconds.push_back(
           (facts.forward_seconds[i] +

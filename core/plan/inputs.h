@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "core/job/spec/job_spec.h"
 #include "core/model/description.h"
 #include "core/plan/measurement.h"
@@ -82,23 +81,15 @@ inline constexpr double kAssumedLatencySeconds = 2e-4;
 // A refused link counts as so slow that a plan avoids it if it can.
 inline constexpr double kRefusedBytesPerSecond = 1;
 
-// Returns the micro-batches of a step; for an inference job the micro-batches
-// of all samples, as far as the spec says (0: an endless stream).
-// Errors: InvalidArgument  as MakePlanInputs.
-absl::StatusOr<int64_t> PlannedMicroBatches(const JobSpec& spec);
-
 // workers: at least one; they are the devices of the problem, in this order.
 // The layer times of a worker come from its profile of this model, micro-batch
 // and threads, pooled with those of all like machines and over like layers
 // (pooling.h).  Without a profile they are predicted from other profiles
 // (core/predict), scaled by known facts of the worker; without any profile they
 // come from FLOPs.
-//
-// Errors: InvalidArgument  sizes below 1, or more micro-batches than can be
-// planned.
-absl::StatusOr<PlanInputs> MakePlanInputs(
-    const JobSpec& spec, const ModelDescription& model,
-    const std::vector<InputWorker>& workers, const Measurements& measurements);
+PlanInputs MakePlanInputs(const JobSpec& spec, const ModelDescription& model,
+                          const std::vector<InputWorker>& workers,
+                          const Measurements& measurements);
 
 // Returns CPU time at full speed where a quota stops the thread, since wall
 // time would then measure the quota; wall time elsewhere.
@@ -135,9 +126,5 @@ std::string MainOperation(const Layer& layer);
 // of such a layer computes less.
 inline constexpr char kFrozenKind[] = ", frozen";
 std::string ProfileKind(const Layer& layer);
-
-// Returns ceil(batch / micro_batch).
-// Errors: InvalidArgument  sizes below 1, or more than kMaxPlannedMicroBatches.
-absl::StatusOr<int> CountMicroBatches(const TrainSpec& train);
 
 }  // namespace paceline

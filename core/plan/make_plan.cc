@@ -101,10 +101,9 @@ absl::Status CheckMemory(const PlannerWorker& worker, int64_t need_bytes,
 }
 
 std::string LayerCountsText(const std::vector<LayerRange>& ranges) {
-  return absl::StrJoin(ranges, "+",
-                       [](std::string* out, const LayerRange& range) {
-                         absl::StrAppend(out, range.last - range.first);
-                       });
+  return Joined(ranges, "+", [](const LayerRange& range) {
+    return range.last - range.first;
+  });
 }
 
 // Keeps each range once, however many replicas hold it.
@@ -172,11 +171,10 @@ std::vector<InputWorker> AsInputs(const std::vector<PlannerWorker>& workers) {
 }
 
 // Sets shares by speed, where a stage has several workers.
-absl::Status ShareOut(const JobSpec& spec, const ModelDescription& model,
-                      const Measurements& measurements, Layout& layout) {
-  PACELINE_ASSIGN_OR_RETURN(
-      const PlanInputs inputs,
-      MakePlanInputs(spec, model, AsInputs(layout.workers), measurements));
+void ShareOut(const JobSpec& spec, const ModelDescription& model,
+              const Measurements& measurements, Layout& layout) {
+  const PlanInputs inputs =
+      MakePlanInputs(spec, model, AsInputs(layout.workers), measurements);
   const CostTable table(inputs.problem);
   const std::vector<int>& holders = layout.worker_of;
   layout.shares.clear();
@@ -189,7 +187,6 @@ absl::Status ShareOut(const JobSpec& spec, const ModelDescription& model,
       layout.shares.push_back(share);
     }
   }
-  return absl::OkStatus();
 }
 
 // Puts the job's own cuts on the workers that it names.  Without given shares,
@@ -233,7 +230,7 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
   }
   layout.why = "cuts, on the workers named";
   if (by_speed && measurements != nullptr) {
-    PACELINE_RETURN_IF_ERROR(ShareOut(spec, model, *measurements, layout));
+    ShareOut(spec, model, *measurements, layout);
   }
   return layout;
 }
@@ -248,10 +245,11 @@ constexpr size_t kMostPlanned = 64;
 
 // Returns the `count` workers that take least time for the whole model, and
 // after them the others, both in the order given.  Links do not count.
-absl::StatusOr<std::vector<PlannerWorker>> Fastest(
-    const JobSpec& spec, const ModelDescription& model,
-    const std::vector<PlannerWorker>& workers, const Measurements& measurements,
-    size_t count) {
+std::vector<PlannerWorker> Fastest(const JobSpec& spec,
+                                   const ModelDescription& model,
+                                   const std::vector<PlannerWorker>& workers,
+                                   const Measurements& measurements,
+                                   size_t count) {
   Measurements without_links;
   without_links.profiles = measurements.profiles;
   std::vector<std::pair<double, size_t>> order;  // seconds, index
@@ -260,9 +258,8 @@ absl::StatusOr<std::vector<PlannerWorker>> Fastest(
     const size_t last = std::min(first + kMostPlanned, workers.size());
     const std::vector<PlannerWorker> some(workers.begin() + first,
                                           workers.begin() + last);
-    PACELINE_ASSIGN_OR_RETURN(
-        const PlanInputs inputs,
-        MakePlanInputs(spec, model, AsInputs(some), without_links));
+    const PlanInputs inputs =
+        MakePlanInputs(spec, model, AsInputs(some), without_links);
     for (const Device& device : inputs.problem.devices) {
       order.emplace_back(std::accumulate(device.layer_seconds.begin(),
                                          device.layer_seconds.end(), 0.0),
@@ -287,8 +284,6 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
                             const Measurements* measurements) {
   const PipelineSpec& pipeline = spec.pipeline;
   const int layers = static_cast<int>(model.layers.size());
-  PACELINE_ASSIGN_OR_RETURN(const int micro_batches,
-                            CountMicroBatches(spec.train));
   PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
   const bool choose = pipeline.stages == 0 && pipeline.cuts.empty();
   PACELINE_ASSIGN_OR_RETURN(
@@ -296,14 +291,13 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
       DealStages({.stages = choose ? 0 : static_cast<int>(cut.stages.size()),
                   .workers = static_cast<int>(workers.size()),
                   .layers = layers,
-                  .micro_batches = micro_batches}));
+                  .micro_batches =
+                      static_cast<int>(MicroBatchesOfAStep(spec.train))}));
   Layout layout;
   layout.pool = workers;
   if (measurements != nullptr && pipeline.cuts.empty() &&
       dealing.workers < std::ssize(workers)) {
-    PACELINE_ASSIGN_OR_RETURN(
-        layout.pool,
-        Fastest(spec, model, workers, *measurements, dealing.workers));
+    layout.pool = Fastest(spec, model, workers, *measurements, dealing.workers);
   }
   layout.workers.assign(layout.pool.begin(),
                         layout.pool.begin() + dealing.workers);
@@ -321,9 +315,8 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
     layout.why = "equal, dealt out in turn";
     return layout;
   }
-  PACELINE_ASSIGN_OR_RETURN(
-      const PlanInputs inputs,
-      MakePlanInputs(spec, model, AsInputs(layout.workers), *measurements));
+  const PlanInputs inputs =
+      MakePlanInputs(spec, model, AsInputs(layout.workers), *measurements);
   layout.stages = CutForDealing(inputs.problem, dealing.stages);
   layout.why = absl::StrCat("shortest longest stage, dealt out in turn (",
                             inputs.source, ")");
@@ -346,9 +339,8 @@ void PlanAStream(PlanInputs& inputs) {
 absl::StatusOr<Layout> Solve(const JobSpec& spec, const ModelDescription& model,
                              const std::vector<PlannerWorker>& workers,
                              const Measurements& measurements) {
-  PACELINE_ASSIGN_OR_RETURN(
-      PlanInputs inputs,
-      MakePlanInputs(spec, model, AsInputs(workers), measurements));
+  PlanInputs inputs =
+      MakePlanInputs(spec, model, AsInputs(workers), measurements);
   if (ScheduleTraitsOf(spec.pipeline.schedule).asynchronous) {
     PlanAStream(inputs);
   }
@@ -393,9 +385,8 @@ absl::StatusOr<Layout> SolveOnFastest(const JobSpec& spec,
       std::max(kMostPlanned, static_cast<size_t>(spec.pipeline.stages));
   const bool replicas = MayGiveReplicas(spec, model, std::ssize(workers));
   if (workers.size() > most && !replicas) {
-    PACELINE_ASSIGN_OR_RETURN(
-        std::vector<PlannerWorker> fastest,
-        Fastest(spec, model, workers, measurements, most));
+    std::vector<PlannerWorker> fastest =
+        Fastest(spec, model, workers, measurements, most);
     fastest.resize(most);
     absl::StatusOr<Layout> layout = Solve(spec, model, fastest, measurements);
     if (layout.ok()) {
@@ -446,14 +437,13 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
 
 absl::StatusOr<ScheduleBounds> BoundsOf(const JobSpec& spec, int stages,
                                         const std::vector<int>& worker_of) {
-  PACELINE_ASSIGN_OR_RETURN(const int micro_batches,
-                            CountMicroBatches(spec.train));
-  return BoundsOfRun({.name = spec.pipeline.schedule,
-                      .stages = stages,
-                      .micro_batches = micro_batches,
-                      .training = !IsInference(spec),
-                      .worker_of = worker_of,
-                      .vertical_sync = spec.pipeline.vertical_sync});
+  return BoundsOfRun(
+      {.name = spec.pipeline.schedule,
+       .stages = stages,
+       .micro_batches = static_cast<int>(MicroBatchesOfAStep(spec.train)),
+       .training = !IsInference(spec),
+       .worker_of = worker_of,
+       .vertical_sync = spec.pipeline.vertical_sync});
 }
 
 int64_t NeedOf(const JobSpec& spec, const ModelDescription& model,
@@ -461,9 +451,8 @@ int64_t NeedOf(const JobSpec& spec, const ModelDescription& model,
   if (IsDataParallel(spec)) {
     return MemberBytes(spec, model, LeastMembers(spec.aggregation));
   }
-  const Bytes bytes =
-      EstimateBytes(model, spec.train, load.ranges, load.keeps,
-                    FindPrecision(spec.precision).value_or(Precision::kF32));
+  const Bytes bytes = EstimateBytes(model, spec.train, load.ranges, load.keeps,
+                                    PrecisionOf(spec.precision));
   const bool reads_data = load.ranges.front().first == 0;
   return reads_data ? (bytes + DataBytes(spec)).count : bytes.count;
 }

@@ -269,7 +269,7 @@ int64_t MemberBytes(const JobSpec& spec, const ModelDescription& model,
   const LayerRange all{0, static_cast<int>(model.layers.size())};
   const int64_t training =
       EstimateBytes(model, spec.train, {all}, {{.micro_batches = 1}},
-                    FindPrecision(spec.precision).value_or(Precision::kF32));
+                    PrecisionOf(spec.precision));
   Bytes sum = training < Bytes::kMost ? training - borrowed.count : training;
   for (const int64_t more :
        {rounds.part, rounds.held, rounds.kept, rounds.served, rounds.trial}) {
@@ -303,7 +303,7 @@ int64_t JoinerBytes(const JobSpec& spec, const ModelDescription& model,
   const LayerRange all{0, static_cast<int>(model.layers.size())};
   const Bytes stays =
       EstimateBytes(model, idle.train, {all}, {{.micro_batches = 1}},
-                    FindPrecision(spec.precision).value_or(Precision::kF32));
+                    PrecisionOf(spec.precision));
   return std::max(
       MemberBytes(spec, model, members),
       (stays + GroupStateBytes(spec, model) + DataBytes(spec)).count);

@@ -12,13 +12,9 @@
 namespace paceline {
 namespace {
 
-struct Amount {
-  absl::string_view name;
-  double value;
-};
-
-absl::Status CheckAmounts(absl::string_view whose,
-                          std::initializer_list<Amount> amounts) {
+absl::Status CheckAmounts(
+    absl::string_view whose,
+    std::initializer_list<std::pair<const char*, double>> amounts) {
   for (const auto& [name, value] : amounts) {
     PACELINE_RETURN_IF_ERROR(
         CheckAmount(absl::StrCat(whose, ": ", name), value));

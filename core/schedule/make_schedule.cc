@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/schedule/schedule.h"
 
 namespace paceline {
@@ -25,14 +25,7 @@ int64_t TicksOf(Op op) { return op == Op::kBackward ? 2 : 1; }
 
 // A lower rank goes first: other stages wait for it more.
 int RankOf(Op op) {
-  switch (op) {
-    case Op::kForward:
-      return 1;
-    case Op::kBackwardWeight:
-      return 2;
-    default:
-      return 0;
-  }
+  return op == Op::kForward ? 1 : op == Op::kBackwardWeight ? 2 : 0;
 }
 
 // Merges the orders of stages that share a worker by list scheduling: a dry
@@ -342,10 +335,8 @@ constexpr Entry kSchedules[] = {
 };
 
 const Entry* FindSchedule(absl::string_view name) {
-  const auto* const found = std::find_if(
-      std::begin(kSchedules), std::end(kSchedules),
-      [&](const Entry& entry) { return entry.traits.name == name; });
-  return found == std::end(kSchedules) ? nullptr : found;
+  return FindNamed(kSchedules, name,
+                   [](const Entry& entry) { return entry.traits.name; });
 }
 
 // --- lists ------------------------------------------------------------------
@@ -383,9 +374,8 @@ const ScheduleTraits& ScheduleTraitsOf(absl::string_view name) {
 }
 
 std::vector<std::string> ScheduleNames() {
-  std::vector<std::string> names;
-  for (const Entry& entry : kSchedules) names.emplace_back(entry.traits.name);
-  return names;
+  return NamesOf(kSchedules,
+                 [](const Entry& entry) { return entry.traits.name; });
 }
 
 absl::Status CheckScheduleSizes(int stages, int micro_batches) {
@@ -526,10 +516,8 @@ std::optional<Instruction> PartnerOf(const Instruction& instruction) {
 }
 
 std::string ToText(const InstructionList& instructions) {
-  return absl::StrJoin(instructions, " ",
-                       [](std::string* out, const Instruction& instruction) {
-                         absl::StrAppend(out, ToText(instruction));
-                       });
+  return Joined(instructions, " ",
+                [](const Instruction& each) { return ToText(each); });
 }
 
 }  // namespace paceline

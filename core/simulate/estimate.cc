@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/base/errors.h"
@@ -24,15 +26,11 @@ constexpr int kSteps = 3;  // the first fills caches and is not counted
 // through the first stage's.
 double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
   const int first = placement.front().devices.front();
-  std::vector<int> others;
+  std::set<int> others;
   for (const PlacedStage& stage : placement) {
-    for (const int device : stage.devices) {
-      if (device != first &&
-          std::ranges::find(others, device) == others.end()) {
-        others.push_back(device);
-      }
-    }
+    others.insert(stage.devices.begin(), stage.devices.end());
   }
+  others.erase(first);
   double slowest = 0;
   for (const int device : others) {
     slowest = std::max(slowest, inputs.facts[device].gate_seconds);
@@ -44,10 +42,9 @@ double GateSeconds(const PlanInputs& inputs, const Placement& placement) {
 // Micro-batches come in multiples of this.
 int64_t GroupOf(const JobSpec& spec, const std::vector<EstimateStage>& stages) {
   if (!ScheduleTraitsOf(spec.pipeline.schedule).deals) return 1;
-  std::vector<int> workers;
-  for (const EstimateStage& stage : stages) workers.push_back(stage.worker);
-  std::ranges::sort(workers);
-  return std::ranges::unique(workers).begin() - workers.begin();
+  std::set<int> workers;
+  for (const EstimateStage& stage : stages) workers.insert(stage.worker);
+  return std::ssize(workers);
 }
 
 int64_t WholeGroups(int64_t micro_batches, int64_t group) {
@@ -198,8 +195,7 @@ absl::StatusOr<RunEstimate> EstimateRun(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<EstimateStage>& stages,
     const std::vector<InputWorker>& workers, const Measurements& measurements) {
-  PACELINE_ASSIGN_OR_RETURN(PlanInputs inputs,
-                            MakePlanInputs(spec, model, workers, measurements));
+  PlanInputs inputs = MakePlanInputs(spec, model, workers, measurements);
   RunEstimate estimate;
   for (const EstimateStage& stage : stages) {
     estimate.layer_seconds.push_back(OwnSeconds(spec, inputs, stage));

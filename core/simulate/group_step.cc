@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "core/base/errors.h"
 #include "core/job/aggregation.h"
 #include "core/plan/memory.h"
 #include "core/round/view.h"
@@ -332,8 +331,7 @@ absl::StatusOr<RunEstimate> EstimateGroup(
     const std::vector<MemberInput>& members, const Measurements& measurements) {
   std::vector<InputWorker> workers;
   for (const MemberInput& member : members) workers.push_back(member.worker);
-  PACELINE_ASSIGN_OR_RETURN(PlanInputs inputs,
-                            MakePlanInputs(spec, model, workers, measurements));
+  PlanInputs inputs = MakePlanInputs(spec, model, workers, measurements);
   const GroupProblem problem = ProblemOf(spec, model, members, inputs);
   Choice choice = ChooseShards(spec, model, members, problem);
   RunEstimate estimate;

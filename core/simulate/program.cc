@@ -152,10 +152,8 @@ void AddWorkers(const Placement& placement, Program* program) {
 // Name and sizes, as MakeSchedule checks them, and that replicas can run it.
 absl::Status CheckForReplicas(const Program& program,
                               absl::string_view schedule) {
-  ScheduleRequest probe;
-  probe.name = std::string(schedule);
-  probe.worker_of = {0};
-  PACELINE_RETURN_IF_ERROR(MakeSchedule(probe).status());
+  PACELINE_RETURN_IF_ERROR(
+      MakeSchedule({.name = std::string(schedule), .worker_of = {0}}).status());
   // Where each worker has one stage, interleaved-1f1b is 1f1b.
   const ScheduleTraits& traits = ScheduleTraitsOf(schedule);
   if (program.training && traits.only_trains && !traits.deals) {
@@ -241,24 +239,22 @@ absl::StatusOr<Program> MakeProgram(const PlanProblem& problem,
     program.micro_batches *= options.steps;
   }
   AddWorkers(placement, &program);
-  const bool replicated = std::ranges::any_of(
-      placement, [](const PlacedStage& s) { return s.devices.size() > 1; });
-  program.route.resize(placement.size());
+  std::vector<int> worker_of;
+  bool replicated = false;
+  for (size_t s = 0; s < placement.size(); ++s) {
+    program.route.push_back(MakeRouteTable(placement[s].shares));
+    worker_of.push_back(program.workers_of[s].front());
+    replicated = replicated || placement[s].devices.size() > 1;
+  }
   if (!replicated) {
-    ScheduleRequest wanted;
-    wanted.name = options.schedule;
-    wanted.stages = program.stages;
-    wanted.micro_batches = program.micro_batches;
-    wanted.training = program.training;
-    for (const std::vector<int>& workers : program.workers_of) {
-      wanted.worker_of.push_back(workers.front());
-    }
-    PACELINE_ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(wanted));
+    PACELINE_ASSIGN_OR_RETURN(
+        Schedule schedule, MakeSchedule({.name = options.schedule,
+                                         .stages = program.stages,
+                                         .micro_batches = program.micro_batches,
+                                         .training = program.training,
+                                         .worker_of = std::move(worker_of)}));
     program.lists = std::move(schedule.workers);
     return program;
-  }
-  for (size_t s = 0; s < placement.size(); ++s) {
-    program.route[s] = MakeRouteTable(placement[s].shares);
   }
   PACELINE_ASSIGN_OR_RETURN(program.lists,
                             ListsOfReplicas(program, options.schedule));

@@ -6,23 +6,23 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
 
 std::string ToText(const std::vector<TensorMeta>& tensors) {
-  return absl::StrJoin(tensors, " + ",
-                       [](std::string* out, const TensorMeta& tensor) {
-                         absl::StrAppend(out, paceline::ToText(tensor));
-                       });
+  return Joined(tensors, " + ", [](const TensorMeta& tensor) {
+    return paceline::ToText(tensor);
+  });
 }
 
-absl::Status Wrong(const FrameHeader& header, absl::string_view what) {
+template <typename... Parts>
+absl::Status Wrong(const FrameHeader& header, const Parts&... what) {
   return InvalidArgument(FrameKindName(header.kind), " frame at boundary ",
                          header.boundary, ", batch ", header.batch.ordinal,
-                         ", micro-batch ", header.micro_batch, ": ", what);
+                         ", micro-batch ", header.micro_batch, ": ", what...);
 }
 
 // A worker adds to the numbers of batches, steps and updates.
@@ -38,13 +38,13 @@ absl::Status CheckBatch(const FrameHeader& header) {
     return Wrong(header, "batch, step and update must be from 0 to 2^62");
   }
   if (batch.samples < 1) {
-    return Wrong(header, absl::StrCat("the batch has ", batch.samples,
-                                      " samples, need at least 1"));
+    return Wrong(header, "the batch has ", batch.samples,
+                 " samples, need at least 1");
   }
   if (header.kind == FrameKind::kReplica) return absl::OkStatus();
   if (header.micro_batch < 0 || header.micro_batch >= batch.micro_batches) {
-    return Wrong(header, absl::StrCat("the batch has ", batch.micro_batches,
-                                      " micro-batches"));
+    return Wrong(header, "the batch has ", batch.micro_batches,
+                 " micro-batches");
   }
   if (header.kind != FrameKind::kActivation &&
       batch.phase != BatchPhase::kTrain) {
@@ -106,17 +106,16 @@ absl::Status CheckFrame(const FrameHeader& header,
         header.tensors[0].shape[0] <= most) {
       return absl::OkStatus();
     }
-    return Wrong(header, absl::StrCat("got ", ToText(header.tensors),
-                                      ", expected at most ", most, " bytes"));
+    return Wrong(header, "got ", ToText(header.tensors), ", expected at most ",
+                 most, " bytes");
   }
   const int64_t samples =
       header.tensors.empty() || header.tensors[0].shape.empty()
           ? 0
           : header.tensors[0].shape[0];
   if (!IsAsExpected(header, samples, expected)) {
-    return Wrong(header,
-                 absl::StrCat("got ", ToText(header.tensors), ", expected ",
-                              ExpectedText(header, samples, expected)));
+    return Wrong(header, "got ", ToText(header.tensors), ", expected ",
+                 ExpectedText(header, samples, expected));
   }
   if (header.is_tied()) return absl::OkStatus();
   const BatchInfo& batch = header.batch;
@@ -124,15 +123,13 @@ absl::Status CheckFrame(const FrameHeader& header,
   // product, which could be too large.
   if (expected.micro_batch > 0 &&
       (batch.samples - 1) / expected.micro_batch >= batch.micro_batches) {
-    return Wrong(header,
-                 absl::StrCat("the batch has ", batch.samples, " samples in ",
-                              batch.micro_batches, " micro-batches of at most ",
-                              expected.micro_batch));
+    return Wrong(header, "the batch has ", batch.samples, " samples in ",
+                 batch.micro_batches, " micro-batches of at most ",
+                 expected.micro_batch);
   }
   if (samples < 1 || samples > expected.micro_batch) {
-    return Wrong(header,
-                 absl::StrCat("got ", samples, " samples, expected 1 to ",
-                              expected.micro_batch));
+    return Wrong(header, "got ", samples, " samples, expected 1 to ",
+                 expected.micro_batch);
   }
   return absl::OkStatus();
 }

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -53,7 +52,11 @@ std::string Shown(absl::string_view name) {
 }
 
 // Takes the parser's events.  Every method returns false to end the parsing;
-// error() then says why.
+// error() then says why.  The parser pairs brackets and puts a key before each
+// value of an object, so that depth, name, field and list tell what comes next:
+//
+//   { name: { field: "text", field: [number, number] } }
+//   0       1        2              2, in a list
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
@@ -61,68 +64,56 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   const absl::Status& error() const { return error_; }
 
   bool start_object(size_t) override {
-    switch (at_) {
-      case At::kBegin:
-        at_ = At::kTop;
-        return true;
-      case At::kEntry:
-        at_ = name_ == "__metadata__" ? At::kMetadata : At::kTensor;
-        place_ = Place();
-        return true;
-      default:
-        return Unexpected("an object");
-    }
+    if (depth_ == 2) return Unexpected("an object");
+    ++depth_;
+    place_ = TensorPlace();
+    offsets_.clear();
+    fields_.clear();
+    return true;
   }
 
   bool key(string_t& text) override {
-    switch (at_) {
-      case At::kTop:
-        if (!names_.insert(text).second) {
-          return Fail("two entries named ", Shown(text));
-        }
-        name_ = text;
-        at_ = At::kEntry;
-        return true;
-      case At::kMetadata:
-        metadata_key_ = text;
-        at_ = At::kMetadataValue;
-        return true;
-      case At::kTensor:
-        return TensorKey(text);
-      default:
-        return Unexpected("a key");
+    if (depth_ == 1) {
+      name_ = text;
+      return names_.insert(text).second ||
+             Fail("two entries named ", Shown(text));
     }
+    field_ = text;
+    const bool is_first = fields_.insert(text).second;
+    if (is_metadata()) {
+      return is_first || Fail("two metadata entries named ", Shown(text));
+    }
+    if (text != "dtype" && text != "shape" && text != "data_offsets") {
+      return FailTensor("unknown field ", Shown(text));
+    }
+    return is_first || FailTensor("two ", text, " fields");
   }
 
   bool string(string_t& text) override {
-    if (at_ == At::kMetadataValue) {
-      if (!header_.metadata.emplace(metadata_key_, text).second) {
-        return Fail("two metadata entries named ", Shown(metadata_key_));
-      }
-      at_ = At::kMetadata;
+    if (depth_ == 2 && is_metadata()) {
+      header_.metadata[field_] = text;
       return true;
     }
-    if (at_ != At::kDType) return Unexpected("a string");
+    if (depth_ != 2 || list_ != nullptr || field_ != "dtype") {
+      return Unexpected("a string");
+    }
     // Masks, a byte a value.
-    place_.dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
-    if (!place_.dtype) {
+    const auto dtype = text == "BOOL" ? DType::kU8 : DTypeFromName(text);
+    if (!dtype.has_value()) {
       error_ = Unimplemented("tensor ", Shown(name_), ": unknown dtype ",
                              Shown(text),
                              ", which is not read: convert it, as by .float()");
       return false;
     }
-    at_ = At::kTensor;
+    place_.dtype = *dtype;
     return true;
   }
 
   bool start_array(size_t) override {
-    if (at_ == At::kShape) {
-      at_ = At::kDimensions;
-    } else if (at_ == At::kDataOffsets) {
-      at_ = At::kOffsets;
-    } else {
+    if (depth_ != 2 || list_ != nullptr || is_metadata() || field_ == "dtype") {
       return Unexpected("a list");
     }
+    list_ = field_ == "shape" ? &place_.shape : &offsets_;
     return true;
   }
 
@@ -130,41 +121,24 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (number > uint64_t{std::numeric_limits<int64_t>::max()}) {
       return FailTensor(number, " is beyond every file");
     }
-    const auto value = static_cast<int64_t>(number);
-    if (at_ == At::kDimensions) {
-      place_.shape->push_back(value);
-      return place_.shape->size() <= kMaxRank ||
-             FailTensor("more than ", kMaxRank, " dimensions");
-    }
-    if (at_ == At::kOffsets) {
-      place_.offsets->push_back(value);
-      return place_.offsets->size() <= 2 ||
-             FailTensor("more than two data_offsets");
-    }
-    return Unexpected("a number");
+    if (list_ == nullptr) return Unexpected("a number");
+    list_->push_back(static_cast<int64_t>(number));
+    if (offsets_.size() > 2) return FailTensor("more than two data_offsets");
+    return place_.shape.size() <= kMaxRank ||
+           FailTensor("more than ", kMaxRank, " dimensions");
   }
 
   bool end_array() override {
-    at_ = At::kTensor;
+    list_ = nullptr;
     return true;
   }
 
   bool end_object() override {
-    switch (at_) {
-      case At::kTensor:
-        at_ = At::kTop;
-        return FinishTensor();
-      case At::kMetadata:
-        at_ = At::kTop;
-        return true;
-      default:  // the parser pairs braces: this is the outermost
-        at_ = At::kEnd;
-        return true;
-    }
+    return --depth_ != 1 || is_metadata() || FinishTensor();
   }
 
   bool number_integer(number_integer_t number) override {
-    return Fail("tensor ", Shown(name_), ": ", number, " is negative");
+    return FailTensor(number, " is negative");
   }
   bool number_float(number_float_t, const string_t& text) override {
     return FailTensor(Shown(text), " is no integer of 64 bits");
@@ -179,29 +153,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  enum class At {
-    kBegin,
-    kTop,            // among the entries
-    kEntry,          // after an entry's name
-    kMetadata,       // among the metadata
-    kMetadataValue,  // after a metadata key
-    kTensor,         // among a tensor's fields
-    kDType,          // after "dtype"
-    kShape,          // after "shape"
-    kDimensions,     // in the list of "shape"
-    kDataOffsets,    // after "data_offsets"
-    kOffsets,        // in the list of "data_offsets"
-    kEnd,
-  };
-
-  // The properties of a tensor that the header has named so far.
-  struct Place {
-    bool has_dtype = false;
-    std::optional<DType> dtype;
-    std::optional<Shape> shape;
-    std::optional<std::vector<int64_t>> offsets;
-  };
-
   template <typename... Parts>
   bool Fail(const Parts&... why) {
     error_ = InvalidArgument(why...);
@@ -214,52 +165,35 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool Unexpected(absl::string_view what) {
-    const bool inside = at_ != At::kBegin && at_ != At::kEnd;
     return Fail("the header has ", what, " where the format has none",
-                inside ? absl::StrCat(", near ", Shown(name_)) : "");
+                depth_ > 0 ? absl::StrCat(", near ", Shown(name_)) : "");
   }
 
-  bool TensorKey(const std::string& field) {
-    bool repeated = false;
-    if (field == "dtype") {
-      repeated = std::exchange(place_.has_dtype, true);
-      at_ = At::kDType;
-    } else if (field == "shape") {
-      repeated = place_.shape.has_value();
-      place_.shape.emplace();
-      at_ = At::kShape;
-    } else if (field == "data_offsets") {
-      repeated = place_.offsets.has_value();
-      place_.offsets.emplace();
-      at_ = At::kDataOffsets;
-    } else {
-      return FailTensor("unknown field ", Shown(field));
-    }
-    return !repeated || FailTensor("two ", field, " fields");
-  }
+  bool is_metadata() const { return name_ == "__metadata__"; }
 
   bool FinishTensor() {
-    if (!place_.dtype || !place_.shape || !place_.offsets) {
-      return Fail("tensor ", Shown(name_),
-                  ": one of dtype, shape and data_offsets is missing");
+    if (fields_.size() < 3) {
+      return FailTensor("one of dtype, shape and data_offsets is missing");
     }
-    if (place_.offsets->size() != 2) {
-      return FailTensor(place_.offsets->size(), " data_offsets, need 2");
+    if (offsets_.size() != 2) {
+      return FailTensor(offsets_.size(), " data_offsets, need 2");
     }
-    const int64_t begin = place_.offsets->front();
-    const int64_t end = place_.offsets->back();
-    header_.tensors.push_back(TensorPlace{
-        name_, *place_.dtype, *std::move(place_.shape), begin, end - begin});
+    place_.name = name_;
+    place_.offset = offsets_[0];
+    place_.bytes = offsets_[1] - offsets_[0];
+    header_.tensors.push_back(std::move(place_));
     return true;
   }
 
   SafetensorsHeader& header_;
   absl::Status error_;
-  At at_ = At::kBegin;
-  std::string name_;  // of the entry that is read
-  std::string metadata_key_;
-  Place place_;
-  std::unordered_set<std::string> names_;
+  int depth_ = 0;                         // of objects
+  std::string name_;                      // of the entry that is read
+  std::string field_;                     // of that entry
+  std::vector<int64_t>* list_ = nullptr;  // the one that is read
+  TensorPlace place_;
+  std::vector<int64_t> offsets_;
+  std::unordered_set<std::string> names_, fields_;
 };
 
 // Sorted places must lie end to end from 0 to data_bytes.

@@ -159,7 +159,7 @@ inline std::unique_ptr<StageEngine> MakeStage(const Experiment& experiment,
   EXPECT_TRUE(ranges.ok()) << ranges.status();
   EngineOptions options{model, (*ranges)[stage], experiment.job.train, stage,
                         stages};
-  options.precision = FindPrecision(experiment.job.precision).value();
+  options.precision = PrecisionOf(experiment.job.precision);
   options.stashes = stashes;
   options.flat_gradient = flat;
   auto engine = MakeTorchEngine(options);

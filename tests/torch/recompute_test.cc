@@ -75,7 +75,7 @@ int64_t PredictedFor(const Experiment& experiment) {
   EXPECT_TRUE(bounds.ok()) << bounds.status();
   return EstimateBytes(
       model, train, {{0, static_cast<int>(model.layers.size())}},
-      KeepsOfStages(*bounds), FindPrecision(experiment.job.precision).value());
+      KeepsOfStages(*bounds), PrecisionOf(experiment.job.precision));
 }
 
 Experiment LargeExperiment(const std::string& model) {

@@ -264,8 +264,7 @@ absl::Status GroupRun::MakeEngine() {
   options.model = run_.model;
   options.layers = {0, static_cast<int>(run_.model.layers.size())};
   options.train = order.spec.train;
-  options.precision =
-      FindPrecision(order.spec.precision).value_or(Precision::kF32);
+  options.precision = PrecisionOf(order.spec.precision);
   options.flat_gradient = true;
   PACELINE_ASSIGN_OR_RETURN(engine_, MakeRunEngine(run_, options, origin_));
   return begins_ && order.base != Cut()

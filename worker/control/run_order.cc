@@ -253,8 +253,7 @@ EngineOptions EngineOptionsOf(const RunOrder& order,
   options.stashes = ScheduleTraitsOf(order.spec.pipeline.schedule).asynchronous;
   options.inference = IsInference(order.spec);
   options.flat_gradient = !options.inference && IsReplicated(order, stage);
-  options.precision =
-      FindPrecision(order.spec.precision).value_or(Precision::kF32);
+  options.precision = PrecisionOf(order.spec.precision);
   return options;
 }
 
@@ -403,9 +402,8 @@ absl::StatusOr<int64_t> PredictBytes(const RunOrder& order,
     ranges.push_back(ReplicasOf(order, stage).front().layers);
     own.push_back(training ? keeps[stage] : kInferenceKeeps);
   }
-  const Bytes bytes = EstimateBytes(
-      model, order.spec.train, ranges, own,
-      FindPrecision(order.spec.precision).value_or(Precision::kF32));
+  const Bytes bytes = EstimateBytes(model, order.spec.train, ranges, own,
+                                    PrecisionOf(order.spec.precision));
   return ranges.front().first > 0 ? bytes.count
                                   : (bytes + DataBytes(order.spec)).count;
 }

@@ -140,7 +140,7 @@ class RangeProfiler {
     engine.train = spec_.train;
     // Recomputation in a backward repeats a forward that is measured already.
     engine.train.activation_checkpointing = "none";
-    engine.precision = FindPrecision(spec_.precision).value_or(Precision::kF32);
+    engine.precision = PrecisionOf(spec_.precision);
     engine.stage = layers_.first == 0 ? 0 : 1;
     engine.stages = engine.stage + (layers_.last == layers ? 1 : 2);
     engine.on_layer = [this](const LayerDone& done) { OnLayer(done); };
@@ -307,9 +307,8 @@ absl::StatusOr<std::vector<LayerRange>> RangesThatFit(
     const auto needs = [&](int last) {
       TrainSpec train = spec.train;
       train.activation_checkpointing = "none";
-      return EstimateBytes(
-          model, train, {{first, last}}, {{1}},
-          FindPrecision(spec.precision).value_or(Precision::kF32));
+      return EstimateBytes(model, train, {{first, last}}, {{1}},
+                           PrecisionOf(spec.precision));
     };
     if (memory_bytes > 0 && needs(range.last) > memory_bytes) {
       return ResourceExhausted("layer ", model.layers[first].name, " needs ",

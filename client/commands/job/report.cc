@@ -110,9 +110,7 @@ absl::StatusOr<StepTrace> TraceStep(const v1::Job& job,
     return FailedPrecondition("it has no place on workers");
   }
   PACELINE_ASSIGN_OR_RETURN(const ModelDescription model, DescribeModel(spec));
-  PACELINE_ASSIGN_OR_RETURN(
-      PlanInputs inputs,
-      MakePlanInputs(spec, model, placed.workers, measurements));
+  PlanInputs inputs = MakePlanInputs(spec, model, placed.workers, measurements);
   PACELINE_RETURN_IF_ERROR(CheckPlacement(inputs.problem, placed.placement,
                                           DeviceHolds::kSeveralStages));
   const int measured = UseMeasuredTimes(job, placed, inputs);

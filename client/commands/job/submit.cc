@@ -146,7 +146,7 @@ StageEstimate StageEstimateOf(const JobSpec& spec,
   }
   stage.memory_bytes = EstimateBytes(
       model, spec.train, {{placement.first_layer(), placement.last_layer()}},
-      {keeps}, FindPrecision(spec.precision).value_or(Precision::kF32));
+      {keeps}, PrecisionOf(spec.precision));
   if (placement.first_layer() == 0) stage.memory_bytes += DataBytes(spec);
   return stage;
 }

@@ -256,8 +256,7 @@ absl::StatusOr<PlanQuestion> AskForMesh(ControlClient& client,
   PACELINE_ASSIGN_OR_RETURN(const Measurements measurements,
                             client.ListMeasurements(""));
   PlanQuestion question;
-  PACELINE_ASSIGN_OR_RETURN(question.inputs,
-                            MakePlanInputs(spec, model, workers, measurements));
+  question.inputs = MakePlanInputs(spec, model, workers, measurements);
   question.inputs.problem.stages = spec.pipeline.stages;
   // As the job's own plan would be.
   if (!IsInference(spec) && !options.inference &&

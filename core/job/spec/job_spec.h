@@ -86,6 +86,9 @@ class SpecProblems {
   void Add(std::string path, const Parts&... why) {
     problems_.push_back({std::move(path), absl::StrCat(why...)});
   }
+  void AddUnlessEmpty(std::string path, const std::string& why) {
+    if (!why.empty()) Add(std::move(path), why);
+  }
 
   // Adds nothing and returns true when low <= value <= high.
   bool Whole(const char* path, int64_t value, int64_t low, int64_t high);
@@ -122,17 +125,15 @@ class SpecProblems {
 // layer's boundary are float32 in both.
 enum class Precision : uint8_t { kF32 = 0, kBf16 = 1 };
 
-// As job files write it: "fp32", "bf16".  Nothing for other words.
-inline std::optional<Precision> FindPrecision(absl::string_view name) {
-  if (name == "fp32") return Precision::kF32;
-  if (name == "bf16") return Precision::kBf16;
-  return std::nullopt;
+// Of "fp32" or "bf16", as job files write it.  A word that is none counts as
+// fp32: CheckJobSpec has refused it.
+inline Precision PrecisionOf(absl::string_view name) {
+  return name == "bf16" ? Precision::kBf16 : Precision::kF32;
 }
 
-// As profiles write it: ProfileKey::dtype.  A word that is none counts as fp32:
-// CheckJobSpec has refused it.
+// As profiles write it: ProfileKey::dtype.
 inline const char* ProfileDType(absl::string_view precision) {
-  return FindPrecision(precision) == Precision::kBf16 ? "bf16" : "f32";
+  return PrecisionOf(precision) == Precision::kBf16 ? "bf16" : "f32";
 }
 
 // A forward keeps some results for its backward, which computes the others once

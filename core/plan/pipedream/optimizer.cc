@@ -10,7 +10,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
 #include "core/plan/memory.h"
@@ -553,13 +552,6 @@ double DataParallelSeconds(const StateSpace& space, const Machines& machines) {
   return seconds;
 }
 
-std::string ShapeOf(const std::vector<PipedreamStage>& stages) {
-  return absl::StrJoin(stages, "-",
-                       [](std::string* text, const PipedreamStage& stage) {
-                         absl::StrAppend(text, stage.devices.size());
-                       });
-}
-
 std::string BoundText(const GraphProfile& graph,
                       const PipedreamAnswer& answer) {
   size_t slowest = 0;
@@ -622,7 +614,9 @@ PipedreamAnswer AnswerOf(const StateSpace& space,
     answer.speed_up = answer.one_machine_seconds / answer.bottleneck_seconds;
   }
   answer.data_parallel_seconds = DataParallelSeconds(space, request.machines);
-  answer.shape = ShapeOf(answer.stages);
+  answer.shape = Joined(answer.stages, "-", [](const PipedreamStage& stage) {
+    return stage.devices.size();
+  });
   return answer;
 }
 

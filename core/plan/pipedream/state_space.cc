@@ -17,23 +17,21 @@ namespace {
 
 constexpr int kBits = 64;
 
-using Held = std::vector<uint64_t>;  // nodes, a bit each
-
-bool Has(const uint64_t* bits, int number) {
-  return (bits[number / kBits] >> (number % kBits) & 1) != 0;
+bool Has(const NodeSet& held, int number) {
+  return (held[number / kBits] >> (number % kBits) & 1) != 0;
 }
 
-void Add(uint64_t* bits, int number) {
-  bits[number / kBits] |= uint64_t{1} << (number % kBits);
+void AddAll(const NodeSet& more, NodeSet& held) {
+  for (size_t w = 0; w < held.size(); ++w) held[w] |= more[w];
 }
 
-int Count(const Held& held) {
+int Count(const NodeSet& held) {
   int count = 0;
   for (const uint64_t word : held) count += std::popcount(word);
   return count;
 }
 
-bool Within(const Held& inner, const Held& outer) {
+bool Within(const NodeSet& inner, const NodeSet& outer) {
   for (size_t w = 0; w < inner.size(); ++w) {
     if ((inner[w] & ~outer[w]) != 0) return false;
   }
@@ -42,16 +40,17 @@ bool Within(const Held& inner, const Held& outer) {
 
 struct Links {
   std::vector<std::vector<int>> next;
-  std::vector<int> order;    // topological
-  std::vector<Held> needed;  // [nodes]: the node and all nodes that it needs
+  std::vector<int> order;       // topological
+  std::vector<NodeSet> needed;  // [nodes]: the node and all nodes that it needs
   std::vector<bool> is_source;
 };
 
-Links LinksOf(const GraphProfile& graph, int words) {
+Links LinksOf(const GraphProfile& graph) {
   const int nodes = static_cast<int>(graph.nodes.size());
+  const int words = (nodes + kBits - 1) / kBits;
   Links links{std::vector<std::vector<int>>(nodes),
               {},
-              std::vector<Held>(nodes, Held(words, 0)),
+              std::vector<NodeSet>(nodes, NodeSet(words, 0)),
               std::vector<bool>(nodes, true)};
   for (const auto& [from, to] : graph.edges) {
     links.next[from].push_back(to);
@@ -59,11 +58,9 @@ Links LinksOf(const GraphProfile& graph, int words) {
   }
   links.order = TopologicalOrder(links.next);
   for (const int node : links.order) {
-    Add(links.needed[node].data(), node);
+    links.needed[node][node / kBits] |= uint64_t{1} << (node % kBits);
     for (const int to : links.next[node]) {
-      for (int w = 0; w < words; ++w) {
-        links.needed[to][w] |= links.needed[node][w];
-      }
+      AddAll(links.needed[node], links.needed[to]);
     }
   }
   return links;
@@ -77,8 +74,8 @@ int FirstSource(const Links& links) {
   for (int source = 0; source < nodes; ++source) {
     if (!links.is_source[source]) continue;
     int needing = 0;
-    for (const Held& needed : links.needed) {
-      needing += Has(needed.data(), source);
+    for (const NodeSet& needed : links.needed) {
+      needing += Has(needed, source);
     }
     if (needing <= most) continue;
     best = source;
@@ -95,29 +92,28 @@ absl::Status TooMany(int most_states) {
 }
 
 // Returns nodes outside `held` with an edge from a node in it, ascending.
-std::vector<int> Frontier(const Links& links, const Held& held) {
-  std::vector<int> frontier;
+std::set<int> Frontier(const Links& links, const NodeSet& held) {
+  std::set<int> frontier;
   for (size_t node = 0; node < links.next.size(); ++node) {
-    if (!Has(held.data(), static_cast<int>(node))) continue;
+    if (!Has(held, static_cast<int>(node))) continue;
     for (const int to : links.next[node]) {
-      if (!Has(held.data(), to)) frontier.push_back(to);
+      if (!Has(held, to)) frontier.insert(to);
     }
   }
-  std::sort(frontier.begin(), frontier.end());
-  frontier.erase(std::unique(frontier.begin(), frontier.end()), frontier.end());
   return frontier;
 }
 
 // Returns all states.
-absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
-                                            int most_states) {
-  std::vector<Held> found = {Held(words, 0), links.needed[FirstSource(links)]};
-  std::set<Held> known(found.begin(), found.end());
+absl::StatusOr<std::vector<NodeSet>> Enumerate(const Links& links,
+                                               int most_states) {
+  const NodeSet& first = links.needed[FirstSource(links)];
+  std::vector<NodeSet> found = {NodeSet(first.size(), 0), first};
+  std::set<NodeSet> known(found.begin(), found.end());
   for (size_t at = 1; at < found.size(); ++at) {
-    const Held from = found[at];
+    const NodeSet from = found[at];
     for (const int to : Frontier(links, from)) {
-      Held state = from;
-      for (int w = 0; w < words; ++w) state[w] |= links.needed[to][w];
+      NodeSet state = from;
+      AddAll(links.needed[to], state);
       if (!known.insert(state).second) continue;
       if (static_cast<int>(known.size()) > most_states) {
         return TooMany(most_states);
@@ -129,36 +125,21 @@ absl::StatusOr<std::vector<Held>> Enumerate(const Links& links, int words,
 }
 
 // In higher precision, because results are compared to the last digits.
-double SecondsOf(const GraphProfile& graph, const Held& held) {
+double SecondsOf(const GraphProfile& graph, const NodeSet& held) {
   long double seconds = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!Has(held.data(), static_cast<int>(i))) continue;
+    if (!Has(held, static_cast<int>(i))) continue;
     seconds += graph.nodes[i].forward_seconds;
     seconds += graph.nodes[i].backward_seconds;
   }
   return static_cast<double>(seconds);
 }
 
-// O(states^2 x nodes / 64).
-StateSpace Numbered(const std::vector<Held>& found, int words) {
-  StateSpace space;
-  space.states = static_cast<int>(found.size());
-  space.words = words;
-  space.inside.resize(found.size());
-  for (int s = 0; s < space.states; ++s) {
-    space.held.insert(space.held.end(), found[s].begin(), found[s].end());
-    for (int k = 0; k < s; ++k) {
-      if (Within(found[k], found[s])) space.inside[s].push_back(k);
-    }
-  }
-  return space;
-}
-
 // In higher precision, as SecondsOf().
 void AddUp(const GraphProfile& graph, const Links& links, StateSpace& space) {
   const int nodes = static_cast<int>(graph.nodes.size());
   for (int s = 0; s < space.states; ++s) {
-    const uint64_t* const held = &space.held[s * space.words];
+    const NodeSet& held = space.held[s];
     long double parameters = 0, outputs = 0, boundary = 0;
     for (int i = 0; i < nodes; ++i) {
       if (!Has(held, i)) continue;
@@ -220,10 +201,10 @@ std::string NameOf(const GraphProfile& graph, const std::vector<int>& nodes) {
 
 std::vector<int> StateSpace::NodesBetween(int inner, int outer) const {
   std::vector<int> nodes;
-  for (int w = 0; w < words; ++w) {
-    uint64_t left = held[outer * words + w] & ~held[inner * words + w];
+  for (size_t w = 0; w < held[outer].size(); ++w) {
+    uint64_t left = held[outer][w] & ~held[inner][w];
     for (; left != 0; left &= left - 1) {
-      nodes.push_back(w * kBits + std::countr_zero(left));
+      nodes.push_back(static_cast<int>(w) * kBits + std::countr_zero(left));
     }
   }
   return nodes;
@@ -231,17 +212,22 @@ std::vector<int> StateSpace::NodesBetween(int inner, int outer) const {
 
 absl::StatusOr<StateSpace> StatesOf(const GraphProfile& graph,
                                     int most_states) {
-  const int words = static_cast<int>(graph.nodes.size() + kBits - 1) / kBits;
-  const Links links = LinksOf(graph, words);
-  PACELINE_ASSIGN_OR_RETURN(std::vector<Held> found,
-                            Enumerate(links, words, most_states));
-  std::ranges::sort(found, {}, [&graph](const Held& held) {
+  const Links links = LinksOf(graph);
+  PACELINE_ASSIGN_OR_RETURN(std::vector<NodeSet> found,
+                            Enumerate(links, most_states));
+  std::ranges::sort(found, {}, [&graph](const NodeSet& held) {
     return std::tuple(SecondsOf(graph, held), Count(held), held);
   });
-  StateSpace space = Numbered(found, words);
-  for (const Held& held : found) {
-    space.seconds.push_back(SecondsOf(graph, held));
+  StateSpace space;
+  space.states = static_cast<int>(found.size());
+  space.inside.resize(found.size());
+  for (int s = 0; s < space.states; ++s) {
+    space.seconds.push_back(SecondsOf(graph, found[s]));
+    for (int k = 0; k < s; ++k) {
+      if (Within(found[k], found[s])) space.inside[s].push_back(k);
+    }
   }
+  space.held = std::move(found);
   space.node_rank.resize(graph.nodes.size());
   for (size_t i = 0; i < links.order.size(); ++i) {
     space.node_rank[links.order[i]] = static_cast<int>(i);

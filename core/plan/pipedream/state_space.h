@@ -24,6 +24,8 @@
 
 namespace paceline {
 
+using NodeSet = std::vector<uint64_t>;  // a bit a node
+
 // States are numbered by their seconds, and by their nodes where these are
 // equal: each comes after all that are inside it.  State 0 is empty and inside
 // all others; the last one has all nodes.
@@ -42,8 +44,7 @@ struct StateSpace {
 
   std::vector<int> node_rank;  // [nodes]: topological, from 0
 
-  int words = 0;               // of 64 nodes
-  std::vector<uint64_t> held;  // [states x words], a bit a node
+  std::vector<NodeSet> held;  // [states]
 
   int last() const { return states - 1; }
   // Returns the nodes that `outer` has and `inner` has not, ascending.

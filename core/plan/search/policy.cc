@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 #include "core/job/spec/job_spec.h"
 #include "core/plan/search/policies.h"
 #include "core/plan/why.h"
@@ -103,18 +104,15 @@ void LookAtTies(const PlanProblem& problem, Solved& solved) {
 }  // namespace
 
 std::vector<std::string> PolicyNames() {
-  std::vector<std::string> names;
-  for (const Policy& policy : kPolicies) names.emplace_back(policy.name);
-  return names;
+  return NamesOf(kPolicies, &Policy::name);
 }
 
 absl::StatusOr<PlanAnswer> SolvePlan(absl::string_view policy,
                                      const PlanProblem& problem,
                                      const PolicyOptions& options) {
   const std::string name = PresentPolicy(policy);
-  const auto* const known =
-      std::ranges::find(kPolicies, absl::string_view(name), &Policy::name);
-  if (known == std::end(kPolicies)) return UnknownPolicy(policy);
+  const Policy* const known = FindNamed(kPolicies, name, &Policy::name);
+  if (known == nullptr) return UnknownPolicy(policy);
   PACELINE_RETURN_IF_ERROR(CheckProblem(problem));
   if (problem.splits && problem.replicas) {
     PlanProblem single = problem;

@@ -48,16 +48,11 @@ absl::Status CheckMembers(const RuleTraits& traits, const RuleSpec& spec,
 }  // namespace
 
 std::vector<std::string> RuleNames() {
-  std::vector<std::string> names;
-  for (const RuleTraits& traits : AllRules()) names.push_back(traits.name);
-  return names;
+  return NamesOf(AllRules(), &RuleTraits::name);
 }
 
 const RuleTraits* FindRule(const std::string& name) {
-  for (const RuleTraits& traits : AllRules()) {
-    if (name == traits.name) return &traits;
-  }
-  return nullptr;
+  return FindNamed(AllRules(), name, &RuleTraits::name);
 }
 
 const RuleTraits& TraitsOf(const std::string& name) {
@@ -97,18 +92,12 @@ absl::Status CheckRuleNumbers(const RuleSpec& spec) {
 }
 
 absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
-                                                   int64_t members,
-                                                   int64_t shards) {
+                                                   int64_t members) {
   PACELINE_RETURN_IF_ERROR(CheckRuleNumbers(spec));
   const RuleTraits& traits = TraitsOf(spec.name);
-  if (members < 1 || shards < 1) {
-    return InvalidArgument("aggregation over ", members, " members in ", shards,
-                           " shards: both must be at least 1");
-  }
-  if (traits.reads_whole_parts && shards > 1) {
-    return InvalidArgument("rule ", spec.name,
-                           " judges whole parts and cannot work on ", shards,
-                           " shards: use shards 1, or ", ShardableRules());
+  if (members < 1) {
+    return InvalidArgument("aggregation over ", members,
+                           " members: there must be at least 1");
   }
   PACELINE_RETURN_IF_ERROR(CheckMembers(traits, spec, members));
 

@@ -195,9 +195,9 @@ const RuleTraits& TraitsOf(const std::string& name);
 // "mean, median or trimmed-mean": rules that may be sharded.
 std::string ShardableRules();
 
-// Judges a rule before it is used: at submit, with as many members and shards
-// as the job will have; call it with the job's min_parts as well, since a
-// round may close with as few.
+// Judges a rule before it is used: at submit, with as many members as the job
+// will have; call it with the job's min_parts as well, since a round may close
+// with as few.
 //
 // Returns the assumptions that do not hold, each as a sentence with the numbers
 // and a way out: the rule computes something, but its source promises nothing
@@ -209,12 +209,10 @@ std::string ShardableRules();
 //   - k that leaves no part (trimmed-mean: members <= 2k; krum: members <=
 //     k + 2, no neighbour to compare with; suspicion, zeno: members <= k)
 //   - krum that averages more than members - k
-//   - a whole-vector rule (krum, suspicion, zeno) with shards > 1
 absl::StatusOr<std::vector<std::string>> CheckRule(const RuleSpec& spec,
-                                                   int64_t members,
-                                                   int64_t shards);
+                                                   int64_t members);
 
-// The part of CheckRule that knows neither members nor shards.
+// The part of CheckRule that does not know the members.
 absl::Status CheckRuleNumbers(const RuleSpec& spec);
 
 }  // namespace paceline

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/errors.h"
+#include "core/base/statistics.h"
 #include "core/base/text.h"
 #include "core/round/rules/rule.h"
 #include "core/round/rules/rule_blocks.h"
@@ -143,14 +144,6 @@ std::vector<int> Ascending(absl::Span<const double> values) {
   std::stable_sort(order.begin(), order.end(),
                    [&values](int a, int b) { return values[a] < values[b]; });
   return order;
-}
-
-// The middle value, or the mean of the two middle ones.  Not empty, no NaN.
-double MedianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  if (values.size() % 2 == 1) return values[middle];
-  return (values[middle - 1] + values[middle]) * 0.5;
 }
 
 void CheckRange(absl::Span<const RulePart> parts, const RuleVerdict& verdict,
@@ -411,7 +404,7 @@ class SuspicionRule final : public WeightedRule {
     const std::vector<double> distances = DistancesToMedian(parts);
     PACELINE_RETURN_IF_ERROR(CheckFinite(parts, distances));
     std::vector<double> scores;
-    const double median_distance = MedianOf(distances);
+    const double median_distance = Median(distances);
     for (const double distance : distances) {
       scores.push_back(SuspicionOf(distance, median_distance));
     }

@@ -124,7 +124,7 @@ TEST(StageBytes, IsWhatTheCheckOfAPlanCounts) {
     for (const PlannerWorker& worker : workers)
       devices.push_back({worker.name, "", 0});
     const PlanProblem problem =
-        Value(MakePlanInputs(spec, model, devices, {})).problem;
+        MakePlanInputs(spec, model, devices, {}).problem;
 
     const int stages = static_cast<int>(workers.size());
     for (int s = 0; s < stages; ++s) {
