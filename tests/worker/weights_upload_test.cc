@@ -35,15 +35,14 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
     auto server = StartServer(options, {this});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    stub_ = v1::Coordinator::NewStub(
-        MakeChannel(absl::StrCat("127.0.0.1:", server_.port)));
+    channel_ = MakeChannel(absl::StrCat("127.0.0.1:", server_.port));
   }
   ~ScriptedCoordinator() override {
     server_.server->Shutdown(DeadlineAfter(absl::ZeroDuration()));
     server_.server->Wait();
   }
 
-  v1::Coordinator::Stub& stub() { return *stub_; }
+  std::shared_ptr<grpc::Channel> channel() { return channel_; }
   // All that was received, however the calls ended.
   std::map<std::string, std::string> tensors() const {
     absl::MutexLock lock(&mutex_);
@@ -93,7 +92,7 @@ class ScriptedCoordinator final : public v1::Coordinator::Service {
   std::map<std::string, std::string> tensors_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> beginnings_ ABSL_GUARDED_BY(mutex_);
   BoundServer server_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::shared_ptr<grpc::Channel> channel_;
 };
 
 TensorPart Filled(const std::string& name, int64_t bytes) {
@@ -124,8 +123,8 @@ TEST(WeightsUpload, GoesOnAfterABreakFromTheLastReceipt) {
        {.pieces = 0},
        {.pieces = 1, .end = grpc::StatusCode::UNAVAILABLE}});
 
-  const absl::Status uploaded = UploadWeights(coordinator.stub(), kFence, parts,
-                                              CancelToken(), kOnePieceACall);
+  const absl::Status uploaded = UploadWeights(
+      coordinator.channel(), kFence, parts, CancelToken(), kOnePieceACall);
 
   EXPECT_TRUE(uploaded.ok()) << uploaded;
   const auto offset = [](int pieces) {
@@ -145,7 +144,7 @@ TEST(WeightsUpload, ACallThatStandsStillIsGivenUpForAnother) {
   ScriptedCoordinator coordinator({{.pieces = 1, .stands_still = true}});
 
   const absl::Status uploaded = UploadWeights(
-      coordinator.stub(), kFence, parts, CancelToken(),
+      coordinator.channel(), kFence, parts, CancelToken(),
       {.call = absl::Seconds(5), .deadline = absl::Milliseconds(200)});
 
   EXPECT_TRUE(uploaded.ok()) << uploaded;
@@ -158,7 +157,7 @@ TEST(WeightsUpload, OneCallTakesAllThatGoesOutInItsTime) {
   ScriptedCoordinator coordinator({});
 
   const absl::Status uploaded =
-      UploadWeights(coordinator.stub(), kFence, parts, CancelToken(),
+      UploadWeights(coordinator.channel(), kFence, parts, CancelToken(),
                     {.call = absl::InfiniteDuration()});
 
   EXPECT_TRUE(uploaded.ok()) << uploaded;
@@ -171,7 +170,7 @@ TEST(WeightsUpload, WhatTheCoordinatorRefusesIsNotSentAgain) {
       {{.pieces = 1, .end = grpc::StatusCode::ABORTED}});
 
   const absl::Status uploaded =
-      UploadWeights(coordinator.stub(), kFence, {Filled("a", 1000)},
+      UploadWeights(coordinator.channel(), kFence, {Filled("a", 1000)},
                     CancelToken(), kOnePieceACall);
 
   EXPECT_EQ(uploaded.code(), absl::StatusCode::kAborted);

@@ -9,6 +9,7 @@
 #include "core/rpc/convert/report_convert.h"
 #include "core/rpc/status.h"
 #include "core/rpc/tls.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
 
 namespace paceline {
 namespace {
@@ -21,7 +22,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 AttachClient::AttachClient(AttachOptions options,
                            std::shared_ptr<grpc::Channel> channel, Agent& agent)
     : options_(std::move(options)),
-      stub_(v1::Coordinator::NewStub(std::move(channel))),
+      channel_(std::move(channel)),
       agent_(agent),
       heartbeat_thread_("heartbeat", [this] { HeartbeatLoop(); }),
       attach_thread_("attach", [this] { AttachLoop(); }) {}
@@ -129,7 +130,8 @@ void AttachClient::LogUnread(const absl::Status& status) {
 absl::Status AttachClient::RunSession() {
   was_welcomed_ = false;
   auto session = std::make_shared<Session>();
-  session->stream = stub_->Attach(&session->context);
+  session->stream =
+      v1::Coordinator::NewStub(channel_)->Attach(&session->context);
   v1::WorkerMessage hello;
   *hello.mutable_registration() = options_.registration;
   hello.mutable_registration()->set_unix_ms(

@@ -14,7 +14,6 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/sync_stream.h"
-#include "paceline/v1/coordinator.grpc.pb.h"
 #include "paceline/v1/coordinator.pb.h"
 #include "worker/control/agent.h"
 
@@ -76,7 +75,7 @@ class AttachClient {
 
   // Constant after construction.
   const AttachOptions options_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  const std::shared_ptr<grpc::Channel> channel_;
   Agent& agent_;
 
   CancelToken stop_;

@@ -80,8 +80,7 @@ absl::Status Daemon::Start() {
   advertised_ = *std::move(advertised);
   const std::shared_ptr<grpc::Channel> channel =
       MakeChannel(options_.worker.coordinator, Role::kCoordinator);
-  stub_ = v1::Coordinator::NewStub(channel);
-  factory_ = options_.make_factory({data_plane_, round_plane_, *stub_});
+  factory_ = options_.make_factory({data_plane_, round_plane_, channel});
   prober_ = std::make_unique<GrpcProber>(grpc_address_, advertised_);
   exchange_ =
       std::make_unique<PieceClient>(pieces_, options_.worker.coordinator);

@@ -104,7 +104,6 @@ class Daemon {
   RoundPlane round_plane_;
   ProcessFaults fault_actions_;
   BoundServer server_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::unique_ptr<RunFactory> factory_;
   std::unique_ptr<GrpcProber> prober_;
   std::unique_ptr<PieceClient> exchange_;

@@ -12,6 +12,7 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
+#include "paceline/v1/stage.grpc.pb.h"
 #include "worker/meters/cpu.h"
 #include "worker/transport/stage/data_plane.h"
 

@@ -9,7 +9,7 @@
 #include "core/os/thread.h"
 #include "core/rpc/listener.h"
 #include "grpcpp/support/server_callback.h"
-#include "paceline/v1/stage.grpc.pb.h"
+#include "paceline/v1/stage.pb.h"
 #include "worker/profile/profiler.h"
 
 namespace paceline {

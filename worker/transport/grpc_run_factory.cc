@@ -7,6 +7,7 @@
 #include "core/obs/log.h"
 #include "core/rpc/status.h"
 #include "grpcpp/client_context.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
 
 namespace paceline {
 
@@ -98,12 +99,14 @@ bool IsWorthAnotherTry(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status UploadWeights(v1::Coordinator::Stub& stub, const Fence& fence,
+absl::Status UploadWeights(const std::shared_ptr<grpc::Channel>& coordinator,
+                           const Fence& fence,
                            const std::vector<TensorPart>& parts,
                            const CancelToken& cancel, const UploadPace& pace) {
+  const auto stub = v1::Coordinator::NewStub(coordinator);
   ChunkCursor cursor(parts);
   for (bool said = false; !cursor.at_end();) {
-    const absl::Status status = SendSome(stub, fence, pace, cancel, cursor);
+    const absl::Status status = SendSome(*stub, fence, pace, cancel, cursor);
     if (!cancel.status().ok()) return cancel.status();
     if (status.ok()) continue;
     if (!IsWorthAnotherTry(status)) return status;

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/os/thread.h"
-#include "paceline/v1/coordinator.grpc.pb.h"
+#include "grpcpp/channel.h"
 #include "worker/control/run_factory.h"
 #include "worker/pipeline/stage_engine.h"
 #include "worker/transport/round/round_plane.h"
@@ -22,7 +22,7 @@ namespace paceline {
 struct GrpcConnections {
   DataPlane& data_plane;
   RoundPlane& round_plane;
-  v1::Coordinator::Stub& coordinator;
+  std::shared_ptr<grpc::Channel> coordinator;
 };
 
 // Connects runs.  Engines and data are in main()'s subclass, because this
@@ -68,7 +68,8 @@ struct UploadPace {
 // call that breaks or stalls it tries again without limit, from the last
 // acknowledged chunk.
 // Errors: as RunFactory::UploadWeights.
-absl::Status UploadWeights(v1::Coordinator::Stub& stub, const Fence& fence,
+absl::Status UploadWeights(const std::shared_ptr<grpc::Channel>& coordinator,
+                           const Fence& fence,
                            const std::vector<TensorPart>& parts,
                            const CancelToken& cancel,
                            const UploadPace& pace = {});
