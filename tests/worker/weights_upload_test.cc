@@ -13,6 +13,7 @@
 #include "core/rpc/channel.h"
 #include "core/rpc/status.h"
 #include "gtest/gtest.h"
+#include "paceline/v1/coordinator.grpc.pb.h"
 #include "worker/transport/grpc_run_factory.h"
 
 namespace paceline {
