@@ -188,7 +188,7 @@ constexpr int64_t kSmallestVggEdge = 32;  // five pools halve it
 // configurations A and D), and their channels in units of the width.
 constexpr int64_t kVgg11[5] = {1, 1, 2, 2, 2};
 constexpr int64_t kVgg16[5] = {2, 2, 3, 3, 3};
-constexpr int64_t kChannels[5] = {1, 2, 4, 8, 8};
+constexpr int64_t kWidthFactors[5] = {1, 2, 4, 8, 8};
 
 // The classifier sees a grid with this edge, and has so many hidden units, in
 // units of the width.
@@ -204,7 +204,7 @@ void AddFeatures(const ModelSpec& spec, Chain& chain) {
     for (int64_t i = 0; i < convolutions[group]; ++i) {
       const std::string name = absl::StrCat("features.", module);
       const int64_t in = chain.shape().front();
-      const int64_t out = chain.Size(spec.width * kChannels[group]);
+      const int64_t out = chain.Size(spec.width * kWidthFactors[group]);
       chain.Begin(name).Add("conv2d", name, {in, out, 3, 1, 1}).Add("relu");
       module += 2;
     }
