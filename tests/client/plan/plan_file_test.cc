@@ -65,6 +65,7 @@ TEST(PlanFile, ReadsBackAsItWasFreeLinksTooOrIsNotWritten) {
 
   ASSERT_TRUE(WriteWholeFile(path, PlanFileText(plan)).ok());
 
+  EXPECT_TRUE(ReadPlanFile(path)->problem == plan.problem);
   EXPECT_EQ(PlanFileText(ReadPlanFile(path).value()), PlanFileText(plan));
   EXPECT_EQ(ExitCodeFor(WriteWholeFile("/nonexistent/plan.json", "")),
             kExitUsage);
@@ -170,7 +171,8 @@ TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
 
   const PlanFile read = Reread(plan);
 
-  EXPECT_TRUE(read == plan);
+  EXPECT_TRUE(read.problem == plan.problem && read.facts == plan.facts &&
+              read.predicted == plan.predicted);
   EXPECT_GT(CostOf(read.problem, read.placement)->step_seconds, [&] {
     PlanProblem untied = read.problem;
     untied.ties.clear();
