@@ -22,18 +22,16 @@
 namespace paceline {
 namespace {
 
-// Returns the job; its warnings go to `console`.
-JobSpec WithWarnings(const ParsedJob& job, Console& console) {
-  console.NoteEach("paceline: warning: ", job.warnings);
-  return job.spec;
-}
+constexpr char kWarning[] = "paceline: warning: ";
 
+// Warnings go to the console.
 absl::StatusOr<JobSpec> ReadJob(const Call& call, const JobSource& from) {
   PACELINE_ASSIGN_OR_RETURN(const ParsedJob job,
                             from.model.empty()
                                 ? call.tools.read_job(from.file, from.sets)
                                 : ParseModelSettings(from.model, from.sets));
-  return WithWarnings(job, call.console);
+  call.console.NoteEach(kWarning, job.warnings);
+  return job.spec;
 }
 
 // The job that a command line names, with what a worker says of its script,
@@ -125,13 +123,9 @@ Outcome Submit(const Call& call, ParsedJob job, Instant begin,
     timeout =
         std::max(absl::ZeroDuration(), *timeout - (call.clock.Now() - begin));
   }
-  return SubmitCommand(*call.mesh, {.spec = std::move(job.spec),
-                                    .warnings = std::move(job.warnings),
-                                    .request_id = call.tools.request_id,
-                                    .resume = std::move(resume),
-                                    .detach = options.detach,
-                                    .dry_run = options.dry_run,
-                                    .timeout = timeout});
+  return SubmitCommand(
+      *call.mesh, {std::move(job), call.tools.request_id, std::move(resume),
+                   options.detach, options.dry_run, timeout});
 }
 
 // The job of a file, or one that was submitted before; as the plan file says
@@ -183,10 +177,9 @@ Outcome ResumeJob(const Call& call) {
     inputs = InputsToResume(job.inputs(), spec, changed.spec);
   }
   PACELINE_RETURN_IF_ERROR(LookForFiles(mesh, read, nullptr, inputs));
-  for (std::string& note :
-       ResumeNotes(job, changed.spec, options.from_step, options.source.sets)) {
-    changed.warnings.push_back(std::move(note));
-  }
+  absl::c_move(
+      ResumeNotes(job, changed.spec, options.from_step, options.source.sets),
+      std::back_inserter(changed.warnings));
   const auto before = DescribeModel(spec), after = DescribeModel(changed.spec);
   std::vector<std::string> notes;
   if (before.ok() && after.ok()) {
@@ -217,9 +210,7 @@ Outcome ExportJob(const Call& call) {
 // With the score taylor on a mesh.
 Outcome Prune(const Call& call) {
   const PruneOptions& prune = call.options.prune;
-  PACELINE_ASSIGN_OR_RETURN(
-      JobSpec spec,
-      ReadJob(call, {prune.model, {}, prune.job_file, prune.sets}));
+  PACELINE_ASSIGN_OR_RETURN(JobSpec spec, ReadJob(call, prune));
   spec.model.weights = prune.weights;  // may have been pruned before
   PACELINE_RETURN_IF_ERROR(FillInSizes(call.tools.read_metadata, spec.model));
   return PruneModelCommand(call.console, call.tools.load_weights, spec, prune,
@@ -261,7 +252,8 @@ Outcome InspectModel(const Call& call) {
   }
   PACELINE_ASSIGN_OR_RETURN(
       const ParsedJob job, ParseModelSettings(model, call.options.source.sets));
-  return InspectModelCommand(call.console, WithWarnings(job, call.console));
+  call.console.NoteEach(kWarning, job.warnings);
+  return InspectModelCommand(call.console, job.spec);
 }
 
 // Simulates a plan file, or the machines and layers that the flags describe.

@@ -10,9 +10,7 @@
 #include "client/files/whole_file.h"
 #include "client/rpc/grpc_control_client.h"
 #include "core/base/errors.h"
-#include "core/job/job_model.h"
 #include "core/os/host_port.h"
-#include "core/rpc/convert/job_convert.h"
 #include "core/rpc/tls.h"
 #include "core/trust/secret.h"
 #include "core/weights/load.h"
@@ -24,10 +22,8 @@ namespace {
 absl::StatusOr<Settings> SettingsFor(const ClientOptions& options,
                                      Needs needs) {
   if (needs == Needs::kNothing) return Settings();
-  const SettingsSource flags = {.where = "command line",
-                                .coordinator = options.coordinator,
-                                .output = options.output,
-                                .secret_file = options.secret_file};
+  SettingsSource flags = options;
+  flags.where = "command line";
   return needs == Needs::kContexts
              ? ResolveSettings({flags, EnvironmentSettings()})
              : GatherSettings(flags, options.context);

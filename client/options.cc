@@ -22,6 +22,8 @@
 namespace paceline {
 namespace {
 
+// The type of an argument that names a file: completion offers files for it.
+constexpr char kFile[] = "FILE";
 constexpr int64_t kMostSamples = int64_t{1} << 40;
 // The coordinator's bounds of its --lease.
 constexpr absl::Duration kShortestLease = absl::Milliseconds(300);
@@ -77,6 +79,24 @@ CLI::Option* AddNumber(CLI::App* app, const char* name, T& value,
     if (value != 0) option->capture_default_str();
   }
   return option;
+}
+
+// Adds an option that takes a time, into an absl::Duration or an optional one.
+template <typename T>
+CLI::Option* AddTime(CLI::App* app, const char* name, T& time,
+                     const char* help) {
+  return app
+      ->add_option_function<std::string>(
+          name, [](const std::string&) {}, help)
+      ->type_name("TIME")
+      ->check([&time](const std::string& text) -> std::string {
+        absl::Duration parsed;
+        if (!ParseTimeout(text, &parsed)) {
+          return absl::StrCat("'", text, "' is no time, as 90, 90s, 5m or 2h");
+        }
+        time = parsed;
+        return "";
+      });
 }
 
 CLI::Option* AddModel(CLI::App* app, std::string& model) {
@@ -198,8 +218,7 @@ class CommandLine {
     mesh.state = DefaultUpState();
     CLI::App* const up =
         Add(&app_, "up",
-            "Runs a coordinator and workers on this machine "
-            "until Ctrl-C",
+            "Runs a coordinator and workers on this machine until Ctrl-C",
             {"up", "up --workers 2 --port 0 --http-port 0 --state mesh"});
     AddNumber(up, "--workers", mesh.workers, "N", 1, 256, "How many workers");
     AddNumber(up, "--port", mesh.port, "P", 0, 65535,
@@ -419,7 +438,7 @@ class CommandLine {
         app, "--batches", options.batches, "N", 1, 1000,
         "With --score taylor: jobs of one step, a batch each (default: 8)");
     CLI::Option* const of_model = AddModel(app, options.model);
-    CLI::Option* const job = AddValue(app, "-f,--file", options.job_file, kFile,
+    CLI::Option* const job = AddValue(app, "-f,--file", options.file, kFile,
                                       "The job that the weights are of")
                                  ->excludes(of_model);
     app->callback([this, of_model, job] {
@@ -580,9 +599,8 @@ class CommandLine {
     AddValue(app, "-f,--file", options.job_file, kFile,
              "A job, as YAML; - reads standard input");
     AddValue(app, "--profile", options.profile, kFile,
-             "Layers from a file: the published graph format, what "
-             "'profile -o json' prints, or a plan file; asks no "
-             "coordinator");
+             "Layers from a file: the published graph format, what 'profile -o "
+             "json' prints, or a plan file; asks no coordinator");
     AddNumber(app, "--batch", options.batch, "B", 1, kMostSamples,
               "Samples of one micro-batch");
     AddValue(app, "--machines", options.machines, "NxM",
@@ -781,6 +799,12 @@ class CommandLine {
         ->needs(model);
   }
 
+  void AddRole(CLI::App* command, const char* help) {
+    AddValue(command, "--role", options_.token.role, "ROLE", help)
+        ->check(CLI::IsMember({"worker", "client"}))
+        ->capture_default_str();
+  }
+
   void AddTrust() {
     CLI::App* const token =
         AddGroup("token", "Makes tokens with which machines and people join");
@@ -788,10 +812,7 @@ class CommandLine {
         Add(token, "create", "Prints a new token",
             {"token create --role worker",
              "token create --role client --uses 5 --ttl 10m"});
-    AddValue(create, "--role", options_.token.role, "ROLE",
-             "What the token makes: worker or client")
-        ->check(CLI::IsMember({"worker", "client"}))
-        ->capture_default_str();
+    AddRole(create, "What the token makes: worker or client");
     AddNumber(create, "--uses", options_.token.uses, "N", 1, 1000,
               "How many may join with it");
     AddValue(create, "--for", options_.token.for_name, "NAME",
@@ -832,10 +853,7 @@ class CommandLine {
             "Locks out a machine or person; a new token lets it join again",
             {"tls revoke kim --role client"});
     AddTarget(revoke, "name", "NAME", "The worker's, or the person's");
-    AddValue(revoke, "--role", options_.token.role, "ROLE",
-             "What NAME is: worker or client")
-        ->check(CLI::IsMember({"worker", "client"}))
-        ->capture_default_str();
+    AddRole(revoke, "What NAME is: worker or client");
     AddValue(Add(tls, "check",
                  "Tries a coordinator with the certificate here, and says what "
                  "is wrong",

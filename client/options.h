@@ -9,6 +9,7 @@
 #include "client/commands/job/job.h"
 #include "client/commands/mesh/mesh.h"
 #include "client/commands/plan/plan.h"
+#include "client/files/settings.h"
 
 namespace paceline {
 
@@ -33,23 +34,13 @@ struct Completion {
   std::vector<std::string> mesh{};  // the options that name the mesh
 };
 
-// A command line names one of our models, else a file.
-struct JobSource {
-  std::string model = {};
-  std::optional<int64_t> batch = {};  // samples of a micro-batch; with a model
-  std::string file = {};
-  std::vector<std::string> sets = {};  // --set
-};
-
-struct ClientOptions {
+// The flags that are settings too are those of SettingsSource.
+struct ClientOptions : SettingsSource {
   // Words as they are typed, without the program: "job list"; with the option
   // that decides what a command needs: "predict --fit".
   std::string command;
-  std::optional<std::string> coordinator;  // --coordinator
-  std::optional<std::string> context;      // --context
-  std::optional<std::string> output;       // --output
-  std::optional<std::string> tls_dir;      // --tls-dir
-  std::optional<std::string> secret_file;  // --secret-file
+  std::optional<std::string> context;  // --context
+  std::optional<std::string> tls_dir;  // --tls-dir
   std::string target;  // job, node, model, job file, context or shell
   std::string host;    // context set, login, tls check: HOST:PORT
   JobSource source;    // for commands without a structure of their own

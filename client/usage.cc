@@ -1,6 +1,6 @@
 #include "client/usage.h"
 
-#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -53,9 +53,7 @@ std::vector<std::string> NamesOf(const Apps& apps) {
 std::vector<const CLI::Option*> OptionsAt(const CLI::App* here) {
   std::vector<const CLI::Option*> options;
   for (const CLI::App* app = here; app != nullptr; app = app->get_parent()) {
-    for (const CLI::Option* option : app->get_options()) {
-      options.push_back(option);
-    }
+    absl::c_copy(app->get_options(), std::back_inserter(options));
   }
   return options;
 }
@@ -78,10 +76,10 @@ std::string ExplainMissing(const CLI::App* here, const char* what) {
     // Without what a check has appended: "B:INT in [1 - 256]".
     const std::string type =
         option->get_type_name().substr(0, option->get_type_name().find(':'));
-    missing.push_back(absl::StrCat(
-        option->get_positional() ? "" : absl::StrJoin(FlagsOf(*option), ","),
-        option->get_positional() ? "" : " ", type,
-        " is missing: ", option->get_description()));
+    const std::string flags = absl::StrJoin(FlagsOf(*option), ",");
+    missing.push_back(
+        absl::StrCat(option->get_positional() ? "" : absl::StrCat(flags, " "),
+                     type, " is missing: ", option->get_description()));
   }
   if (!missing.empty()) return absl::StrJoin(missing, "; ");
   const Apps commands = CommandsOf(here);
@@ -149,9 +147,9 @@ std::optional<std::string> UnknownWord(const CLI::App& app, int argc,
       if (option != nullptr && option->get_items_expected_min() > 0) ++i;
       continue;
     }
-    const auto next = std::find_if(
-        children.begin(), children.end(),
-        [&](const CLI::App* child) { return child->get_name() == word; });
+    const auto next = absl::c_find_if(children, [&](const CLI::App* child) {
+      return child->get_name() == word;
+    });
     if (next == children.end()) {
       const std::vector<std::string> names = NamesOf(children);
       const std::string close = DidYouMean(word, names);
@@ -372,7 +370,6 @@ const char kProgramFooter[] =
     "  paceline node list -o json\n"
     "\n"
     "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 unreachable,\n"
-    "5 no room, 6 stopped, 7 not permitted, 124 timed out, 130 "
-    "interrupted";
+    "5 no room, 6 stopped, 7 not permitted, 124 timed out, 130 interrupted";
 
 }  // namespace paceline

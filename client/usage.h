@@ -6,33 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "client/options.h"
-#include "client/values/text.h"
 
 namespace paceline {
-
-// The type of an argument that names a file: completion offers files for it.
-inline constexpr char kFile[] = "FILE";
-
-// Adds an option that takes a time, into an absl::Duration or an optional one.
-template <typename T>
-CLI::Option* AddTime(CLI::App* app, const char* name, T& time,
-                     const char* help) {
-  return app
-      ->add_option_function<std::string>(
-          name, [](const std::string&) {}, help)
-      ->type_name("TIME")
-      ->check([&time](const std::string& text) -> std::string {
-        absl::Duration parsed;
-        if (!ParseTimeout(text, &parsed)) {
-          return absl::StrCat("'", text, "' is no time, as 90, 90s, 5m or 2h");
-        }
-        time = parsed;
-        return "";
-      });
-}
 
 // The words of the command that was named, without the program: "job list".
 std::string NameOf(const CLI::App& app);

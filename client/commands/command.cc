@@ -24,8 +24,10 @@ ExitCode ReportError(Console& console, const absl::Status& status) {
 }
 
 ExitCode ReportSubmitError(Console& console, const absl::Status& status) {
-  ReportError(console, status);
-  return SubmitExitCodeFor(status);
+  const ExitCode code = ReportError(console, status);
+  const bool no_place =
+      absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status);
+  return no_place ? kExitUnplaceable : code;
 }
 
 ExitCode CodeOf(Console& console, const Outcome& outcome) {
@@ -52,14 +54,6 @@ ExitCode ExitCodeFor(const absl::Status& status) {
     default:
       return kExitFailed;
   }
-}
-
-ExitCode SubmitExitCodeFor(const absl::Status& status) {
-  if (status.code() == absl::StatusCode::kResourceExhausted ||
-      status.code() == absl::StatusCode::kFailedPrecondition) {
-    return kExitUnplaceable;
-  }
-  return ExitCodeFor(status);
 }
 
 ExitCode ExitCodeFor(v1::JobState state) {
@@ -128,16 +122,15 @@ SignalPauser::SignalPauser() {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESETHAND;
-  sigaction(SIGINT, &action, &old_interrupt_);
-  sigaction(SIGTERM, &action, &old_terminate_);
-  sigaction(SIGHUP, nullptr, &old_hangup_);
-  if (old_hangup_.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  for (auto& [signal, old] : caught_) {
+    sigaction(signal, nullptr, &old);
+    if (signal == SIGHUP && old.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 void SignalPauser::LetGo() {
-  sigaction(SIGINT, &old_interrupt_, nullptr);
-  sigaction(SIGTERM, &old_terminate_, nullptr);
-  sigaction(SIGHUP, &old_hangup_, nullptr);
+  for (const auto& [signal, old] : caught_) sigaction(signal, &old, nullptr);
 }
 
 SignalPauser::~SignalPauser() {

@@ -37,10 +37,6 @@ using Outcome = absl::StatusOr<ExitCode>;
 // For an error of any call but SubmitJob.
 ExitCode ExitCodeFor(const absl::Status& status);
 
-// As ExitCodeFor, but ResourceExhausted means: no worker has room, and
-// FailedPrecondition: none has the cores for the job's threads.
-ExitCode SubmitExitCodeFor(const absl::Status& status);
-
 // For an ended job; kExitOk for one that has not ended.
 ExitCode ExitCodeFor(v1::JobState state);
 
@@ -68,10 +64,13 @@ class SignalPauser final : public Pauser {
   void LetGo() override;
 
  private:
+  struct Caught {
+    int signal;
+    struct sigaction old;  // what it did before
+  };
+
   int pipe_[2];
-  struct sigaction old_interrupt_;
-  struct sigaction old_terminate_;
-  struct sigaction old_hangup_;
+  Caught caught_[3] = {{SIGINT, {}}, {SIGTERM, {}}, {SIGHUP, {}}};
 };
 
 // Everything outlives the command.
@@ -114,7 +113,8 @@ bool StoppedWaiting(const absl::Status& end);
 
 // Writes "paceline: MESSAGE" and returns ExitCodeFor(status).
 ExitCode ReportError(Console& console, const absl::Status& status);
-// The same, but returns SubmitExitCodeFor(status).
+// The same, but ResourceExhausted means: no worker has room, and
+// FailedPrecondition: none has the cores for the job's threads.
 ExitCode ReportSubmitError(Console& console, const absl::Status& status);
 // The code of a command that has ended; writes why it could not go on.
 ExitCode CodeOf(Console& console, const Outcome& outcome);

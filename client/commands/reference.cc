@@ -113,21 +113,9 @@ Outcome InspectModelCommand(Console& console, const JobSpec& spec) {
 
 namespace {
 
-struct WeightTotals {
-  int64_t values = 0;
-  int64_t bytes = 0;  // without the header
-};
-
-WeightTotals Add(const WeightsSummary& weights) {
-  WeightTotals totals;
-  for (const TensorPlace& tensor : weights.tensors) {
-    totals.values += NumElements(tensor.shape);
-    totals.bytes += tensor.bytes;
-  }
-  return totals;
-}
-
-Document ToDocument(const std::string& path, const WeightsSummary& weights) {
+// Here and below: values and bytes of all tensors, without the header.
+Document ToDocument(const std::string& path, const WeightsSummary& weights,
+                    int64_t values, int64_t bytes) {
   Document tensors = ListOf(weights.tensors, [](const TensorPlace& tensor) {
     return Document{{"name", tensor.name},
                     {"dtype", std::string(DTypeName(tensor.dtype))},
@@ -135,29 +123,28 @@ Document ToDocument(const std::string& path, const WeightsSummary& weights) {
                     {"offset", tensor.offset},
                     {"bytes", tensor.bytes}};
   });
-  const WeightTotals totals = Add(weights);
   return {{"path", path},
           {"bytes", weights.file_bytes},
           {"sha256", weights.sha256},
-          {"values", totals.values},
-          {"tensor_bytes", totals.bytes},
+          {"values", values},
+          {"tensor_bytes", bytes},
           {"metadata", Document(weights.metadata)},
           {"tensors", std::move(tensors)}};
 }
 
-std::string Render(const std::string& path, const WeightsSummary& weights) {
+std::string Render(const std::string& path, const WeightsSummary& weights,
+                   int64_t values, int64_t bytes) {
   Table table({"tensor", "dtype", "shape", ">bytes"});
   for (const TensorPlace& tensor : weights.tensors) {
     table.AddRow(tensor.name, DTypeName(tensor.dtype), ShapeText(tensor.shape),
                  tensor.bytes);
   }
-  const WeightTotals totals = Add(weights);
   std::vector<std::pair<std::string, std::string>> facts = {
       {"file", path},
       {"size", absl::StrCat(weights.file_bytes, " bytes")},
       {"tensors",
-       absl::StrCat(weights.tensors.size(), " of ", HumanCount(totals.values),
-                    " values, ", totals.bytes, " bytes")},
+       absl::StrCat(weights.tensors.size(), " of ", HumanCount(values),
+                    " values, ", bytes, " bytes")},
       {"sha256", weights.sha256}};
   for (const auto& [key, value] : weights.metadata) {
     facts.emplace_back(absl::StrCat("metadata ", Printable(key)), value);
@@ -176,7 +163,13 @@ bool LooksLikeWeightsFile(const std::string& word) {
 Outcome InspectWeightsCommand(Console& console, const ReadWeights& read,
                               const std::string& path) {
   PACELINE_ASSIGN_OR_RETURN(const auto weights, read(path));
-  console.Print(Render(path, weights), ToDocument(path, weights));
+  int64_t values = 0, bytes = 0;
+  for (const TensorPlace& tensor : weights.tensors) {
+    values += NumElements(tensor.shape);
+    bytes += tensor.bytes;
+  }
+  console.Print(Render(path, weights, values, bytes),
+                ToDocument(path, weights, values, bytes));
   return kExitOk;
 }
 

@@ -1,6 +1,8 @@
 // Job files: YAML with the keys of v1::JobSpec, checked strictly.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,14 @@ constexpr int64_t kMaxJobFileBytes = 1 << 20;
 // Errors: InvalidArgument  it cannot be read, or is larger than
 //                          kMaxJobFileBytes
 absl::StatusOr<std::string> ReadJobFile(const std::string& path);
+
+// A command line names one of our models, else a file.
+struct JobSource {
+  std::string model = {};
+  std::optional<int64_t> batch = {};  // samples of a micro-batch; with a model
+  std::string file = {};
+  std::vector<std::string> sets = {};  // --set
+};
 
 struct JobFile {
   std::string name;  // for error messages

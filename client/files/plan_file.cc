@@ -64,6 +64,10 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
     of.May("decoded_bytes", layer.decoded_bytes);
     of.Need("kept_bytes", layer.kept_bytes);
   });
+  if (problem.layers.size() > kMostLayers) {
+    fields.Fail("layers", "has ", problem.layers.size(), " layers, at most ",
+                kMostLayers);
+  }
   fields.Need("devices", problem.devices, [](JsonFields& of, Device& device) {
     of.Need("name", device.name);
     of.Need("speed", device.speed);
@@ -73,6 +77,10 @@ void VisitProblem(JsonFields& fields, PlanProblem& problem) {
     of.Need("frame_seconds", device.frame_seconds);
     of.Need("frame_seconds_per_byte", device.frame_seconds_per_byte);
   });
+  if (problem.devices.size() > kMostDevices) {
+    fields.Fail("devices", "has ", problem.devices.size(), " devices, at most ",
+                kMostDevices);
+  }
   fields.Need("links", problem, VisitLinks);
   fields.Need("micro_batches", problem.micro_batches,
               JsonBounds{0, kMaxPlannedMicroBatches});
@@ -129,6 +137,10 @@ void VisitPlan(JsonFields& fields, PlanFile& plan) {
                   of.Need("assumed", times.assumed);
                   of.Need("low_factor", times.low_factor);
                   of.Need("high_factor", times.high_factor);
+                  if (times.low_factor <= 1 && times.high_factor >= 1) return;
+                  of.Fail("low_factor, high_factor", "are ", times.low_factor,
+                          " and ", times.high_factor,
+                          ", need one below 1 and one above");
                 });
   }
   fields.May("facts", plan.facts, [](JsonFields& of, DeviceFacts& device) {
@@ -143,24 +155,6 @@ void VisitPlan(JsonFields& fields, PlanFile& plan) {
 }
 
 // --- checks -----------------------------------------------------------------
-
-void CheckSizes(const PlanFile& plan, JsonFields& root) {
-  const PlanProblem& problem = plan.problem;
-  if (problem.layers.size() > kMostLayers) {
-    root.Fail("problem.layers", "has ", problem.layers.size(),
-              " layers, at most ", kMostLayers);
-  }
-  if (problem.devices.size() > kMostDevices) {
-    root.Fail("problem.devices", "has ", problem.devices.size(),
-              " devices, at most ", kMostDevices);
-  }
-  if (!plan.predicted.has_value()) return;
-  const PredictedTimes& times = *plan.predicted;
-  if (times.low_factor > 1 || times.high_factor < 1) {
-    root.Fail("predicted.low_factor, high_factor", "are ", times.low_factor,
-              " and ", times.high_factor, ", need one below 1 and one above");
-  }
-}
 
 void CheckFacts(const PlanFile& plan, JsonFields& root) {
   const size_t layers = plan.problem.layers.size();
@@ -196,7 +190,6 @@ absl::StatusOr<PlanFile> Read(const Document& value) {
   }
   if (root.Has("predicted")) plan.predicted.emplace();
   VisitPlan(root, plan);
-  CheckSizes(plan, root);
   PACELINE_RETURN_IF_ERROR(status);
   PACELINE_RETURN_IF_ERROR(
       CheckAmong("schedule: ", "schedule", plan.schedule, ScheduleNames()));
@@ -233,10 +226,6 @@ absl::StatusOr<PlanFile> ParsePlanFile(const std::string& name,
                            "; 'paceline plan --save FILE' writes plan files");
   }
   return plan;
-}
-
-absl::Status SavePlanFile(const std::string& path, PlanFile plan) {
-  return WriteWholeFile(path, PlanFileText(std::move(plan)));
 }
 
 absl::StatusOr<PlanFile> ReadPlanFile(const std::string& path) {

@@ -17,22 +17,14 @@
 namespace paceline {
 
 // A plan with all that it was made from: what `plan --save` writes, `simulate
-// --plan` runs and `job submit --plan` follows.
-struct PlanFile {
-  PlanProblem problem = {};
+// --plan` runs and `job submit --plan` follows.  It does not say `measured`.
+struct PlanFile : PlanInputs {
   Placement placement = {};
   std::string schedule = "1f1b";
   std::string model = {};   // ModelKey; empty: not one of our models
   int64_t micro_batch = 0;  // samples; 0: not known
-  // [devices], or empty: what only a simulator asks of a device.
-  std::vector<DeviceFacts> facts = {};
   std::string policy = {};  // that made it
   std::string why = {};     // for people
-  std::string source = {};  // of the times, for people
-  // Where some of these times were not measured.
-  std::optional<PredictedTimes> predicted = std::nullopt;
-
-  friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };
 
 // As JSON:
@@ -67,9 +59,6 @@ absl::StatusOr<PlanFile> ParsePlanFile(const std::string& name,
 
 // Errors: InvalidArgument  as above, and a file that cannot be read
 absl::StatusOr<PlanFile> ReadPlanFile(const std::string& path);
-
-// Errors: those of WriteWholeFile (client/files/whole_file.h)
-absl::Status SavePlanFile(const std::string& path, PlanFile plan);
 
 // The file of `plan --profile FILE`: a published layer graph, the output of
 // `profile -o json`, or a plan file; one of graph, plan and profiles.

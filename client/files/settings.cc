@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -96,16 +97,15 @@ absl::Status CheckCoordinator(const std::string& address) {
 absl::StatusOr<Settings> ResolveSettings(
     const std::vector<SettingsSource>& sources) {
   Settings settings;
-  bool have_coordinator = false;
-  bool have_output = false;
+  bool have_coordinator = false, have_output = false;
   for (const SettingsSource& source : sources) {
-    if (source.coordinator.has_value() && !have_coordinator) {
+    if (source.coordinator.has_value() &&
+        !std::exchange(have_coordinator, true)) {
       if (const absl::Status checked = CheckCoordinator(*source.coordinator);
           !checked.ok()) {
         return InvalidArgument(source.where, ": coordinator ",
                                checked.message());
       }
-      have_coordinator = true;
       settings.coordinator = *source.coordinator;
     }
     // A secret is of one mesh: that of a file which names another is not shown.
@@ -115,12 +115,10 @@ absl::StatusOr<Settings> ResolveSettings(
         is_of_mesh) {
       settings.secret_file = *source.secret_file;
     }
-    if (source.output.has_value() && !have_output) {
-      if (!ParseOutputFormat(*source.output, &settings.output)) {
-        return InvalidArgument(source.where, ": output '", *source.output,
-                               "' is none of table, json, jsonl, yaml");
-      }
-      have_output = true;
+    if (source.output.has_value() && !std::exchange(have_output, true) &&
+        !ParseOutputFormat(*source.output, &settings.output)) {
+      return InvalidArgument(source.where, ": output '", *source.output,
+                             "' is none of table, json, jsonl, yaml");
     }
   }
   return settings;

@@ -371,14 +371,17 @@ std::string ResultName(const v1::Job& job) {
 }
 
 std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job) {
-  const int last = StageCount(job) - 1;
+  return FlowOf(job, StageCount(job) - 1);
+}
+
+std::optional<v1::FlowTimes> FlowOf(const v1::Job& job, int stage) {
   std::optional<v1::FlowTimes> sum;
   double weighted_p50 = 0;
   for (const v1::JobWorker& worker : job.workers()) {
     const v1::FlowTimes& flow = worker.run().flow();
     if (flow.micro_batches() == 0) continue;
-    for (const v1::StagePlacement& stage : worker.stages()) {
-      if (stage.stage() != last) continue;
+    for (const v1::StagePlacement& each : worker.stages()) {
+      if (each.stage() != stage) continue;
       weighted_p50 +=
           static_cast<double>(flow.micro_batches()) * flow.latency_p50();
       if (!sum.has_value()) {

@@ -23,9 +23,11 @@ std::string StepName(const v1::Job& job);
 // Returns the name of the job's result: "weights" or "predictions".
 std::string ResultName(const v1::Job& job);
 
-// How micro-batches passed through the last stage; nothing until it has
-// results.  Of replicas: counts together, the mean of their medians weighted by
-// these, and the longest of their longest latencies.
+// How micro-batches passed through a stage; nothing until it has results.  Of
+// replicas: counts together, the mean of their medians weighted by these, and
+// the longest of their longest latencies.
+std::optional<v1::FlowTimes> FlowOf(const v1::Job& job, int stage);
+// The same of the last stage.
 std::optional<v1::FlowTimes> ResultFlow(const v1::Job& job);
 
 using Placements = google::protobuf::RepeatedPtrField<v1::StagePlacement>;

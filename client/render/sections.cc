@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/values/text.h"
+#include "core/base/text.h"
 
 namespace paceline {
 namespace {
@@ -168,8 +169,7 @@ std::string PathOf(const ChartLine& line, size_t index, const Scale& x,
 double GreatestOf(const std::vector<ChartLine>& lines) {
   constexpr double kDiverged = 100;  // times what is usual
   constexpr double kRoom = 2;
-  std::vector<std::vector<double>> sorted;
-  std::vector<double> medians;
+  std::vector<double> medians, greatest;  // of each line
   for (const ChartLine& line : lines) {
     std::vector<double> values;
     for (const auto& [at, value] : line.points) {
@@ -178,18 +178,16 @@ double GreatestOf(const std::vector<ChartLine>& lines) {
     if (values.empty()) continue;
     std::sort(values.begin(), values.end());
     medians.push_back(values[(values.size() - 1) / 2]);
-    sorted.push_back(std::move(values));
+    greatest.push_back(values.back());
   }
   std::sort(medians.begin(), medians.end());
-  const double usual = medians[(medians.size() - 1) / 2];
-  double most = 0, all = sorted[0].back();
-  for (const std::vector<double>& values : sorted) {
-    all = std::max(all, values.back());
-    if (values.back() <= kDiverged * usual) {
-      most = std::max(most, values.back());
-    }
+  const double limit = kDiverged * medians[(medians.size() - 1) / 2];
+  double most = 0;
+  for (const double each : greatest) {
+    if (each <= limit) most = std::max(most, each);
   }
-  return most > 0 && all > kDiverged * usual ? kRoom * most : all;
+  const double all = *std::max_element(greatest.begin(), greatest.end());
+  return most > 0 && all > limit ? kRoom * most : all;
 }
 
 }  // namespace
@@ -391,11 +389,9 @@ std::string HtmlTable(const Section& section) {
 }
 
 std::string HtmlNotes(const Cells& notes) {
-  std::string text;
-  for (const std::string& note : notes) {
-    absl::StrAppend(&text, "<p>", EscapeHtml(note), "</p>\n");
-  }
-  return text;
+  return Joined(notes, "", [](const std::string& note) {
+    return absl::StrCat("<p>", EscapeHtml(note), "</p>\n");
+  });
 }
 
 // --- CSV and LaTeX ----------------------------------------------------------
@@ -434,10 +430,7 @@ std::string EscapeLatex(absl::string_view text) {
 }
 
 std::string LatexRow(const Cells& cells) {
-  const auto append = [](std::string* out, const std::string& cell) {
-    out->append(EscapeLatex(cell));
-  };
-  return absl::StrCat(absl::StrJoin(cells, " & ", append), " \\\\\n");
+  return absl::StrCat(Joined(cells, " & ", EscapeLatex), " \\\\\n");
 }
 
 std::string LatexTable(const Section& section) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -80,13 +81,13 @@ absl::Status TakeMeasurements(const Response& response,
 // The elements of all pages in one answer.
 //   ask        one page
 //   is_enough  whether no further page is wanted
-template <typename Response, typename Request>
+template <typename Request, typename Ask,
+          typename Response =
+              typename std::invoke_result_t<Ask, const Request&>::value_type>
 absl::StatusOr<Response> AllPages(
-    Request request,
-    absl::FunctionRef<absl::StatusOr<Response>(const Request&)> ask,
-    absl::FunctionRef<bool(const Response&)> is_enough = [](const Response&) {
-      return false;
-    }) {
+    Request request, const Ask& ask,
+    absl::FunctionRef<bool(const std::type_identity_t<Response>&)> is_enough =
+        [](const Response&) { return false; }) {
   Response all;
   for (;;) {
     PACELINE_ASSIGN_OR_RETURN(const Response page, ask(request));
@@ -203,17 +204,6 @@ absl::StatusOr<Response> GrpcControlClient::Call(
   return response;
 }
 
-template <typename Request, typename Response>
-absl::StatusOr<Response> GrpcControlClient::CallPages(
-    grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
-                                              const Request&, Response*),
-    const Request& request,
-    absl::FunctionRef<bool(const Response&)> is_enough) {
-  return AllPages<Response, Request>(
-      request, [&](const Request& page) { return Call(method, page); },
-      is_enough);
-}
-
 absl::StatusOr<v1::SubmitJobResponse> GrpcControlClient::SubmitJob(
     const v1::SubmitJobRequest& request) {
   return Call(&v1::Control::Stub::SubmitJob, request);
@@ -222,9 +212,11 @@ absl::StatusOr<v1::SubmitJobResponse> GrpcControlClient::SubmitJob(
 absl::StatusOr<v1::ListJobsResponse> GrpcControlClient::ListJobs(int limit) {
   v1::ListJobsRequest request;
   request.set_page_size(limit);
-  auto all = CallPages<v1::ListJobsRequest, v1::ListJobsResponse>(
-      &v1::Control::Stub::ListJobs, request,
-      [limit](const v1::ListJobsResponse& so_far) {
+  const auto ask = [this](const v1::ListJobsRequest& page) {
+    return Call(&v1::Control::Stub::ListJobs, page);
+  };
+  auto all =
+      AllPages(request, ask, [limit](const v1::ListJobsResponse& so_far) {
         return limit > 0 && so_far.jobs_size() >= limit;
       });
   if (all.ok() && limit > 0 && all->jobs_size() > limit) {
@@ -436,7 +428,9 @@ absl::StatusOr<std::unique_ptr<MeshStream>> GrpcControlClient::WatchMesh() {
 }
 
 absl::StatusOr<v1::ListWorkersResponse> GrpcControlClient::ListWorkers() {
-  return CallPages(&v1::Control::Stub::ListWorkers, v1::ListWorkersRequest());
+  return AllPages(v1::ListWorkersRequest(), [this](const auto& page) {
+    return Call(&v1::Control::Stub::ListWorkers, page);
+  });
 }
 
 absl::StatusOr<v1::Worker> GrpcControlClient::DrainWorker(
@@ -460,9 +454,11 @@ absl::StatusOr<v1::StartProfileResponse> GrpcControlClient::StartProfile(
 }
 
 absl::StatusOr<ProfileProgress> GrpcControlClient::GetProfile(int64_t id) {
+  const auto ask = [this](const v1::GetProfileRequest& page) {
+    return Call(&v1::Control::Stub::GetProfile, page);
+  };
   PACELINE_ASSIGN_OR_RETURN(const v1::GetProfileResponse response,
-                            CallPages(&v1::Control::Stub::GetProfile,
-                                      About<v1::GetProfileRequest>(id)));
+                            AllPages(About<v1::GetProfileRequest>(id), ask));
   ProfileProgress progress;
   PACELINE_RETURN_IF_ERROR(
       TakeMeasurements(response, progress.profiles, progress.links));
@@ -479,9 +475,11 @@ absl::StatusOr<Measurements> GrpcControlClient::ListMeasurements(
     const std::string& model) {
   v1::ListMeasurementsRequest request;
   request.set_model(model);
-  PACELINE_ASSIGN_OR_RETURN(
-      const v1::ListMeasurementsResponse response,
-      CallPages(&v1::Control::Stub::ListMeasurements, request));
+  const auto ask = [this](const v1::ListMeasurementsRequest& page) {
+    return Call(&v1::Control::Stub::ListMeasurements, page);
+  };
+  PACELINE_ASSIGN_OR_RETURN(const v1::ListMeasurementsResponse response,
+                            AllPages(request, ask));
   std::vector<DeviceProfile> profiles;
   std::vector<LinkMeasurement> links;
   PACELINE_RETURN_IF_ERROR(TakeMeasurements(response, profiles, links));
@@ -515,11 +513,10 @@ absl::StatusOr<v1::CreateTokenResponse> GrpcTrustClient::CreateToken(
 }
 
 absl::StatusOr<v1::ListTokensResponse> GrpcTrustClient::ListTokens() {
-  return AllPages<v1::ListTokensResponse, v1::ListTokensRequest>(
-      {}, [this](const v1::ListTokensRequest& request) {
-        return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
-                         &v1::Trust::Stub::ListTokens, request);
-      });
+  return AllPages(v1::ListTokensRequest(), [this](const auto& request) {
+    return CallTrust(coordinator_, CredentialsTo(Role::kCoordinator),
+                     &v1::Trust::Stub::ListTokens, request);
+  });
 }
 
 absl::StatusOr<v1::JoinToken> GrpcTrustClient::RevokeToken(
@@ -542,25 +539,22 @@ absl::StatusOr<v1::Revocation> GrpcTrustClient::Revoke(
 absl::StatusOr<ShownCertificate> GrpcTrustClient::Login(
     const std::string& token, const std::string& user,
     absl::FunctionRef<void(const std::string&)> say) {
-  const TlsFiles files(folder_);
   EnrolOptions options;
   options.coordinator = coordinator_;
   options.token = token;
   options.identity = {Role::kClient, user};
   options.say = say;
-  PACELINE_RETURN_IF_ERROR(Enrol(options, files));
+  PACELINE_RETURN_IF_ERROR(Enrol(options, files_));
   return Inspect();
 }
 
 absl::StatusOr<ShownCertificate> GrpcTrustClient::Inspect() {
-  const TlsFiles files(folder_);
-  return Shown(files, InspectIdentity(files, SystemClock().Today()));
+  return Shown(files_, InspectIdentity(files_, SystemClock().Today()));
 }
 
 absl::StatusOr<ShownCertificate> GrpcTrustClient::Check() {
-  const TlsFiles files(folder_);
-  return Shown(files,
-               TryCoordinator(coordinator_, files, SystemClock().Today()));
+  return Shown(files_,
+               TryCoordinator(coordinator_, files_, SystemClock().Today()));
 }
 
 absl::Status UseClientTls(const std::string& coordinator,

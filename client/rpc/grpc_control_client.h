@@ -5,6 +5,7 @@
 #include <string>
 
 #include "client/rpc/control_client.h"
+#include "core/rpc/tls.h"
 #include "grpcpp/channel.h"
 #include "paceline/v1/control.grpc.pb.h"
 
@@ -70,15 +71,6 @@ class GrpcControlClient final : public ControlClient {
                                                 const Request&, Response*),
       const Request& request);
 
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> CallPages(
-      grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
-                                                const Request&, Response*),
-      const Request& request,
-      absl::FunctionRef<bool(const Response&)> is_enough = [](const Response&) {
-        return false;
-      });
-
   // One call of an export, from where the calls before have come to.
   struct ExportProgress {
     int64_t bytes = 0;
@@ -106,7 +98,7 @@ class GrpcTrustClient final : public TrustClient {
  public:
   // folder: of the certificate for this coordinator
   GrpcTrustClient(std::string coordinator, std::string folder)
-      : coordinator_(std::move(coordinator)), folder_(std::move(folder)) {}
+      : coordinator_(std::move(coordinator)), files_(std::move(folder)) {}
 
   absl::StatusOr<v1::CreateTokenResponse> CreateToken(
       const v1::CreateTokenRequest& request) override;
@@ -122,7 +114,7 @@ class GrpcTrustClient final : public TrustClient {
 
  private:
   const std::string coordinator_;
-  const std::string folder_;
+  const TlsFiles files_;
 };
 
 // Uses the certificate of the folder for all later channels, and renews it

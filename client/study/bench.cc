@@ -1,5 +1,3 @@
-#include "client/study/bench.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/study/study.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"

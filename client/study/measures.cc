@@ -1,5 +1,3 @@
-#include "client/study/measures.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/render/report.h"
+#include "client/study/study.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/statistics.h"
@@ -438,27 +437,11 @@ BenchLosses SecondsLost(const v1::Job& job, const Window& window,
     }
     lost.imbalance += part * (flow.starved() + flow.blocked() + flow.data());
     lost.transfer += part * flow.in_flight() + Stolen(flow, share);
-    lost.slowdown += needless * flow.compute_cpu() / share;
     lost.slowdown +=
+        needless * flow.compute_cpu() / share +
         LostToShare((1 - needless) * flow.compute_cpu(), share, alone);
   }
   return lost;
-}
-
-void SetLatency(const v1::Job& job, BenchRow& row) {
-  std::optional<v1::FlowTimes> flow;
-  if (IsInference(job)) {
-    flow = ResultFlow(job);
-  } else {
-    for (const v1::JobWorker& worker : job.workers()) {
-      for (const v1::StagePlacement& stage : worker.stages()) {
-        if (stage.stage() == 0) flow = worker.run().flow();
-      }
-    }
-  }
-  if (!flow.has_value()) return;
-  row.latency_p50 = flow->latency_p50();
-  row.latency_p99 = flow->latency_p99();
 }
 
 // Micro-batches between two times at which the pipeline is empty.
@@ -516,7 +499,10 @@ absl::StatusOr<BenchRow> RowOf(const v1::Job& job, const BenchBaseline& one,
   row.losses.unexplained = 1 - row.speedup / row.workers - row.losses.fill -
                            row.losses.imbalance - row.losses.transfer -
                            row.losses.slowdown;
-  SetLatency(job, row);
+  if (const auto flow = IsInference(job) ? ResultFlow(job) : FlowOf(job, 0)) {
+    row.latency_p50 = flow->latency_p50();
+    row.latency_p99 = flow->latency_p99();
+  }
   return row;
 }
 

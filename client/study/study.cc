@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -83,15 +84,11 @@ absl::StatusOr<ParsedJob> ParseTrial(const Study& study, const Trial& trial) {
 
 int64_t JobCount(const Study& study) {
   int64_t count = study.repeat;
-  const auto times = [&](size_t factor) {
-    if (count > kMostJobs / static_cast<int64_t>(factor)) {
-      count = kMostJobs + 1;
-    } else {
-      count *= static_cast<int64_t>(factor);
-    }
+  const auto times = [&](int64_t factor) {
+    count = count > kMostJobs / factor ? kMostJobs + 1 : count * factor;
   };
-  for (const Axis& axis : study.vary) times(axis.values.size());
-  if (!study.trials.empty()) times(study.trials.size());
+  for (const Axis& axis : study.vary) times(std::ssize(axis.values));
+  if (!study.trials.empty()) times(std::ssize(study.trials));
   return count;
 }
 
@@ -292,11 +289,10 @@ int64_t StepsOf(const JobSpec& spec, const JobSpec& first, int64_t steps) {
 // The same trial in this rung.
 TrialJob InRung(const Study& study, const std::vector<Rung>& rungs, size_t rung,
                 const TrialJob& from, const JobSpec& first) {
-  TrialJob job;
-  job.trial = from.trial;
-  job.rung = rung;
-  job.against = from.against;
-  job.spec = from.spec;
+  TrialJob job = {.trial = from.trial,
+                  .spec = from.spec,
+                  .rung = rung,
+                  .against = from.against};
   job.spec.train.steps = StepsOf(from.spec, first, rungs[rung].end);
   // One is made at the end.
   job.spec.train.checkpoint_every = job.spec.train.steps;

@@ -81,8 +81,21 @@ class StudyReader {
       : path_(std::move(path)), study_(study) {}
 
   void ReadRoot(const YAML::Node& root) {
+    using Read = void (StudyReader::*)(const YAML::Node&);
+    constexpr std::pair<const char*, Read> kKeys[] = {
+        {"name", &StudyReader::ReadName},
+        {"base", &StudyReader::ReadBase},
+        {"plan", &StudyReader::ReadPlan},
+        {"vary", &StudyReader::ReadVary},
+        {"trials", &StudyReader::ReadTrials},
+        {"repeat", &StudyReader::ReadRepeat},
+        {"measure", &StudyReader::ReadMeasure},
+        {"exclusive", &StudyReader::ReadExclusive},
+        {"against", &StudyReader::ReadAgainst},
+        {"race", &StudyReader::ReadRace},
+        {"published", &StudyReader::ReadPublished}};
     std::vector<std::string> names;
-    for (const Key& key : kKeys) names.emplace_back(key.name);
+    for (const auto& [key, read] : kKeys) names.emplace_back(key);
     if (!Expect(root.IsMap(), root, "expected keys (",
                 absl::StrJoin(names, ", "), ")")) {
       return;
@@ -99,8 +112,8 @@ class StudyReader {
       if (!seen.insert(name).second) {
         AddProblem(entry.first, name, ": is given twice");
       }
-      for (const Key& key : kKeys) {
-        if (name == key.name) (this->*key.read)(entry.second);
+      for (const auto& [key, read] : kKeys) {
+        if (name == key) (this->*read)(entry.second);
       }
     }
     for (const char* const key : kJobKeys) {
@@ -134,8 +147,7 @@ class StudyReader {
     }
     if (seen.contains("vary") && seen.contains("trials")) {
       AddProblem(root["trials"],
-                 "vary and trials exclude each other: leave one "
-                 "out");
+                 "vary and trials exclude each other: leave one out");
     }
   }
 
@@ -145,13 +157,6 @@ class StudyReader {
   }
 
  private:
-  using Read = void (StudyReader::*)(const YAML::Node&);
-  struct Key {
-    const char* name;
-    Read read;
-  };
-  static const Key kKeys[11];
-
   template <typename... Parts>
   void AddProblem(const YAML::Node& node, const Parts&... why) {
     problems_.push_back(
@@ -173,6 +178,14 @@ class StudyReader {
       absl::FunctionRef<void(const YAML::Node&, const YAML::Node&)> take) {
     if (!Expect(map.IsMap(), map, what)) return;
     for (const auto& entry : map) take(entry.first, entry.second);
+  }
+
+  // `value`, which must be a list of at least `least` elements; else nothing.
+  //   what  is expected, where it is none
+  YAML::Node ListIn(const YAML::Node& value, absl::string_view what,
+                    size_t least = 1) {
+    const bool is_list = value.IsSequence() && value.size() >= least;
+    return Expect(is_list, value, what) ? value : YAML::Node();
   }
 
   void ReadName(const YAML::Node& value) {
@@ -222,12 +235,10 @@ class StudyReader {
   }
 
   void ReadTrials(const YAML::Node& value) {
-    if (!Expect(value.IsSequence() && value.size() > 0, value,
+    for (const auto& each :
+         ListIn(value,
                 "trials: expected a list of at least one trial, as in "
                 "[{train.batch: 32}]")) {
-      return;
-    }
-    for (const auto& each : value) {
       Trial& trial = study_.trials.emplace_back();
       ForKeys(each, "trials: expected keys of a job",
               [&](const YAML::Node& key, const YAML::Node& set) {
@@ -251,11 +262,8 @@ class StudyReader {
   }
 
   void ReadMeasure(const YAML::Node& value) {
-    if (!Expect(value.IsSequence() && value.size() > 0, value,
-                "measure: expected a list, as in [accuracy, time]")) {
-      return;
-    }
-    for (const auto& each : value) {
+    for (const auto& each :
+         ListIn(value, "measure: expected a list, as in [accuracy, time]")) {
       auto measure = MeasureNamed(study_, TextOf(each));
       if (measure.ok()) {
         study_.measure.push_back(*std::move(measure));
@@ -331,12 +339,11 @@ class StudyReader {
   }
 
   void ReadPublished(const YAML::Node& value) {
-    if (!Expect(value.IsSequence(), value,
+    for (const auto& each :
+         ListIn(value,
                 "published: expected a list, as in [{machines: 4x4, speed_up: "
-                "2}]")) {
-      return;
-    }
-    for (const auto& each : value) {
+                "2}]",
+                0)) {
       PublishedResult& published = study_.published.emplace_back();
       ForKeys(each, "published: expected keys",
               [&](const YAML::Node& name, const YAML::Node& what) {
@@ -382,19 +389,6 @@ class StudyReader {
   Study& study_;
   std::vector<std::string> problems_;
 };
-
-const StudyReader::Key StudyReader::kKeys[11] = {
-    {"name", &StudyReader::ReadName},
-    {"base", &StudyReader::ReadBase},
-    {"plan", &StudyReader::ReadPlan},
-    {"vary", &StudyReader::ReadVary},
-    {"trials", &StudyReader::ReadTrials},
-    {"repeat", &StudyReader::ReadRepeat},
-    {"measure", &StudyReader::ReadMeasure},
-    {"exclusive", &StudyReader::ReadExclusive},
-    {"against", &StudyReader::ReadAgainst},
-    {"race", &StudyReader::ReadRace},
-    {"published", &StudyReader::ReadPublished}};
 
 }  // namespace
 

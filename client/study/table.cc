@@ -206,11 +206,11 @@ std::string FirstPlot(const StudyResults& results, bool unicode) {
       results.study.measure,
       [](const Measure& each) { return each.unit != Unit::kText; });
   if (measure == results.study.measure.end()) return "";
-  std::vector<PlottedSpread> plotted;
+  std::vector<std::pair<std::string, ValueSpread>> plotted;
   for (size_t t = 0; t < results.trials.size(); ++t) {
     const std::optional<ValueSpread> spread = SpreadIn(results, t, *measure);
     if (spread.has_value()) {
-      plotted.push_back({results.trials[t].label, *spread});
+      plotted.emplace_back(results.trials[t].label, *spread);
     }
   }
   return PlotSpreads(measure->name, plotted, measure->unit, unicode);
@@ -218,18 +218,17 @@ std::string FirstPlot(const StudyResults& results, bool unicode) {
 
 }  // namespace
 
-std::string PlotSpreads(const std::string& title,
-                        const std::vector<PlottedSpread>& spreads, Unit unit,
-                        bool unicode) {
+std::string PlotSpreads(
+    const std::string& title,
+    const std::vector<std::pair<std::string, ValueSpread>>& spreads, Unit unit,
+    bool unicode) {
   double least = std::numeric_limits<double>::infinity();
   double most = -least;
   int width = 0;
-  for (const PlottedSpread& each : spreads) {
-    least = std::min(least, each.spread.least);
-    if (std::isfinite(each.spread.most)) {
-      most = std::max(most, each.spread.most);
-    }
-    width = std::max(width, DisplayWidth(Printable(each.label)));
+  for (const auto& [label, spread] : spreads) {
+    least = std::min(least, spread.least);
+    if (std::isfinite(spread.most)) most = std::max(most, spread.most);
+    width = std::max(width, DisplayWidth(Printable(label)));
   }
   if (least > most) return "";
   width = std::min(width, kPlotLabelColumns);
@@ -240,18 +239,18 @@ std::string PlotSpreads(const std::string& title,
   };
   std::string text = absl::StrCat(title, ", ", ValueText(least, unit), " to ",
                                   ValueText(most, unit), "\n");
-  for (const PlottedSpread& each : spreads) {
-    const std::string label = CutToWidth(Printable(each.label), width);
-    absl::StrAppend(&text, label, std::string(width - DisplayWidth(label), ' '),
+  for (const auto& [label, spread] : spreads) {
+    const std::string shown = CutToWidth(Printable(label), width);
+    absl::StrAppend(&text, shown, std::string(width - DisplayWidth(shown), ' '),
                     " |");
-    for (int c = 0; c <= column(each.spread.most); ++c) {
-      const bool inside = c >= column(each.spread.least);
-      absl::StrAppend(&text, c == column(each.spread.median) ? "o"
-                             : !inside                       ? " "
-                             : unicode                       ? "\u2500"
-                                                             : "-");
+    for (int c = 0; c <= column(spread.most); ++c) {
+      const bool inside = c >= column(spread.least);
+      absl::StrAppend(&text, c == column(spread.median) ? "o"
+                             : !inside                  ? " "
+                             : unicode                  ? "\u2500"
+                                                        : "-");
     }
-    absl::StrAppend(&text, "  ", SpreadText(each.spread, unit), "\n");
+    absl::StrAppend(&text, "  ", SpreadText(spread, unit), "\n");
   }
   return text;
 }

@@ -1,7 +1,7 @@
 #include "client/values/plan_options.h"
 
+#include "client/values/text.h"
 #include "core/base/errors.h"
-#include "core/job/spec/job_spec.h"
 
 namespace paceline {
 
@@ -111,24 +111,19 @@ constexpr PlanKey kPlanKeys[] = {{"profile", &PlanOptions::profile},
                                  {"speed", &PlanOptions::speed},
                                  {"memory", &PlanOptions::memory},
                                  {"cost_model", &PlanOptions::cost_model}};
-constexpr char kPolicyKey[] = "policy";
-constexpr char kTransfersKey[] = "count_transfers";
 
 }  // namespace
 
 absl::Status SetPlanOption(const std::string& key, const std::string& value,
                            PlanOptions& options) {
-  std::vector<std::string> names = {kPolicyKey, kTransfersKey};
+  std::vector<std::string> names = {"policy", "count_transfers"};
   for (const PlanKey& each : kPlanKeys) names.emplace_back(each.name);
-  if (const std::string why = WhyNotAmong("key of a plan", key, names);
-      !why.empty()) {
-    return InvalidArgument(why);
-  }
+  PACELINE_RETURN_IF_ERROR(CheckAmong("", "key of a plan", key, names));
   for (const PlanKey& each : kPlanKeys) {
     if (key == each.name) options.*each.text = value;
   }
-  if (key == kPolicyKey) options.policy = value;
-  if (key == kTransfersKey) {
+  if (key == "policy") options.policy = value;
+  if (key == "count_transfers") {
     PACELINE_RETURN_IF_ERROR(
         CheckAmong("count_transfers: ", "value", value, {"true", "false"}));
     options.count_transfers = value == "true";

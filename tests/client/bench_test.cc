@@ -1,9 +1,7 @@
-#include "client/study/bench.h"
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/job/job.h"
-#include "client/study/measures.h"
+#include "client/study/study.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

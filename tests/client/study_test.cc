@@ -12,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/commands/job/job.h"
-#include "client/study/measures.h"
 #include "core/base/errors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

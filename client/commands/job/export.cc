@@ -189,8 +189,7 @@ absl::StatusOr<AdaptedJob> AdaptedJobOf(const CommandContext& context,
   job.spec = FromProto(found.spec());
   if (job.spec.model.lora.rank == 0 || IsInference(job.spec)) {
     return FailedPrecondition(flag,
-                              " is for jobs that train with model.lora; "
-                              "job ",
+                              " is for jobs that train with model.lora; job ",
                               request.id, " has no adapters");
   }
   PACELINE_ASSIGN_OR_RETURN(job.model, DescribeModel(job.spec));

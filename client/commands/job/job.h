@@ -19,7 +19,7 @@
 #include "client/render/console.h"
 #include "client/render/mesh_view.h"
 #include "client/render/report.h"
-#include "client/study/bench.h"
+#include "client/study/study.h"
 #include "core/base/clock.h"
 #include "core/job/spec/job_spec.h"
 #include "core/weights/safetensors_layout.h"
@@ -189,9 +189,7 @@ std::vector<std::string> ResumeNotes(const v1::Job& before, const JobSpec& now,
                                      int64_t step,
                                      const std::vector<std::string>& sets);
 
-struct SubmitOptions {
-  JobSpec spec;
-  std::vector<std::string> warnings;  // of the job file, for people
+struct SubmitOptions : ParsedJob {
   std::string request_id;  // random; repeats of this call carry the same
   // The job goes on from a checkpoint; step 0: the newest one.
   std::optional<v1::ResumedFrom> resume = {};
@@ -254,17 +252,13 @@ Outcome ExportJobCommand(const CommandContext& context, const ReadWeights& read,
 
 // `paceline model prune`: a smaller model out of the weights of a larger one.
 
-struct PruneOptions {
+// The job says which model the weights belong to.
+struct PruneOptions : JobSource {
   std::string weights;  // the file
   std::string out;      // the new one
   double target_macs = 0;
   std::string score = "l1";  // or "taylor"
   int batches = 0;           // taylor: as many jobs; 0: 8
-
-  // They say which model the weights belong to.
-  std::string model;  // a name; else
-  std::string job_file;
-  std::vector<std::string> sets;
 };
 
 // Reads what a weights file's metadata has for a key; empty: nothing.  Real:
@@ -315,7 +309,7 @@ Outcome StudyCommand(const CommandContext& context, const StudyOptions& options,
                      const ReadMetadata& read = {},
                      const LoadModelWeights& load = nullptr);
 
-// `paceline bench`: a study of its own (client/study/bench.h).  spec: of the
+// `paceline bench`: a study of its own (client/study/study.h).  spec: of the
 // model, with --set's keys.  Its files are looked for first.  Prints rows as
 // they come, then the table or the document.
 //

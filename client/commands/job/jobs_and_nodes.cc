@@ -3,31 +3,35 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "client/commands/job/job.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
+#include "core/base/text.h"
 
 namespace paceline {
 
 namespace {
 
-template <typename Record>
-struct Page {
-  google::protobuf::RepeatedPtrField<Record> records;
-  int64_t last = 0;  // sequence number to go on from
-};
+// The sequence number to go on from behind a page that is not empty.
+int64_t LastOf(const v1::GetEventsResponse& page) {
+  return page.events().rbegin()->sequence();
+}
+int64_t LastOf(const v1::GetLogsResponse& page) { return page.last(); }
 
 // Prints the records of job `id` as they come where each stands for itself
 // (table, jsonl), and at the end where all form one document.
-//   follow  goes on until the job has ended or Ctrl-C
-//   fetch   the records after a sequence number
-template <typename Record, typename Fetch>
-Outcome PrintRecords(const CommandContext& context, int64_t id, bool follow,
-                     const std::string& key,
-                     std::string (*render)(const Record&), const Fetch& fetch) {
+//   follow   goes on until the job has ended or Ctrl-C
+//   fetch    a page of them, behind a sequence number
+//   records  those of a page
+template <typename Page, typename Record>
+Outcome PrintRecords(
+    const CommandContext& context, int64_t id, bool follow,
+    const std::string& key,
+    absl::StatusOr<Page> (ControlClient::*fetch)(int64_t id, int64_t after),
+    const google::protobuf::RepeatedPtrField<Record>& (Page::*records)() const,
+    std::string (*render)(const Record&)) {
   Console& console = context.console;
   const bool as_they_come =
       console.table() || console.format() == OutputFormat::kJsonLines;
@@ -42,8 +46,9 @@ Outcome PrintRecords(const CommandContext& context, int64_t id, bool follow,
       ended = HasEnded(job.state());
     }
     for (;;) {
-      PACELINE_ASSIGN_OR_RETURN(const Page<Record> page, fetch(after));
-      for (const Record& record : page.records) {
+      PACELINE_ASSIGN_OR_RETURN(const Page page,
+                                (context.client.*fetch)(id, after));
+      for (const Record& record : (page.*records)()) {
         if (as_they_come) {
           console.Print(render(record), MessageDocument(record));
         } else {
@@ -53,8 +58,10 @@ Outcome PrintRecords(const CommandContext& context, int64_t id, bool follow,
       console.Flush();
       // A page that does not advance would come again for ever.  Events that
       // are not stored yet have no number to go on from.
-      if (page.records.empty() || page.last <= after) return absl::OkStatus();
-      after = page.last;
+      if ((page.*records)().empty() || LastOf(page) <= after) {
+        return absl::OkStatus();
+      }
+      after = LastOf(page);
     }
   };
   const absl::Status end = WaitUntil(
@@ -123,13 +130,9 @@ Outcome ListJobsCommand(const CommandContext& context, const JobFilter& filter,
                               return ToDocument(job, /*with_curve=*/false);
                             }));
   if (!context.console.table() || !jobs.empty()) return kExitOk;
-  if (all) {
-    context.console.Note("no jobs yet; submit one with '", context.program,
-                         " job submit FILE'");
-  } else {
-    context.console.Note("no job matches; '", context.program,
-                         " job list' shows all");
-  }
+  context.console.Note(
+      all ? "no jobs yet; submit one with '" : "no job matches; '",
+      context.program, all ? " job submit FILE'" : " job list' shows all");
   return kExitOk;
 }
 
@@ -144,25 +147,13 @@ Outcome ShowJobCommand(const CommandContext& context, int64_t id, bool watch) {
 
 Outcome JobEventsCommand(const CommandContext& context, int64_t id,
                          bool follow) {
-  using Events = Page<v1::JobEvent>;
-  const auto fetch = [&](int64_t after) -> absl::StatusOr<Events> {
-    PACELINE_ASSIGN_OR_RETURN(const v1::GetEventsResponse page,
-                              context.client.GetEvents(id, after));
-    const bool none = page.events().empty();
-    return Events{page.events(),
-                  none ? after : page.events().rbegin()->sequence()};
-  };
-  return PrintRecords(context, id, follow, "events", RenderEventLines, fetch);
+  return PrintRecords(context, id, follow, "events", &ControlClient::GetEvents,
+                      &v1::GetEventsResponse::events, RenderEventLines);
 }
 
 Outcome JobLogsCommand(const CommandContext& context, int64_t id, bool follow) {
-  using Lines = Page<v1::LogLine>;
-  const auto fetch = [&](int64_t after) -> absl::StatusOr<Lines> {
-    PACELINE_ASSIGN_OR_RETURN(const v1::GetLogsResponse page,
-                              context.client.GetLogs(id, after));
-    return Lines{page.lines(), page.last()};
-  };
-  return PrintRecords(context, id, follow, "lines", RenderLogLine, fetch);
+  return PrintRecords(context, id, follow, "lines", &ControlClient::GetLogs,
+                      &v1::GetLogsResponse::lines, RenderLogLine);
 }
 
 Outcome WaitJobCommand(const CommandContext& context, int64_t id,
@@ -256,11 +247,9 @@ Outcome ShowNodeCommand(const CommandContext& context,
     if (found == nullptr && absl::StrCat(worker.id()) == word) found = &worker;
   }
   if (found == nullptr) {
-    const std::string known =
-        absl::StrJoin(workers.workers(), ", ",
-                      [](std::string* out, const v1::Worker& worker) {
-                        absl::StrAppend(out, worker.registration().name());
-                      });
+    const std::string known = Joined(
+        workers.workers(), ", ",
+        [](const v1::Worker& worker) { return worker.registration().name(); });
     return NotFound("no worker '", word, "'; known are: ",
                     known.empty() ? std::string("none") : known);
   }

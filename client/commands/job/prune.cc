@@ -64,7 +64,7 @@ absl::Status CheckPruneOptions(const PruneOptions& options) {
         "--batches is for --score taylor; the score here is l1, which looks at "
         "the weights alone");
   }
-  if (options.score == "taylor" && options.job_file.empty()) {
+  if (options.score == "taylor" && options.file.empty()) {
     return InvalidArgument(
         "--score taylor needs --file: the loss is of that job's data");
   }

@@ -92,8 +92,7 @@ int UseMeasuredTimes(const v1::Job& job, const PlacedJob& placed,
 struct StepTrace {
   PlanProblem problem;  // its devices are the job's workers
   SimulationTrace trace;
-  std::vector<TraceSlice> computed;  // of the trace, on the workers' threads
-  std::string basis;                 // what it was made from, for people
+  std::string basis;  // what it was made from, for people
 };
 
 // Errors: FailedPrecondition  the job has no pipeline, or no place on workers
@@ -129,10 +128,6 @@ absl::StatusOr<StepTrace> TraceStep(const v1::Job& job,
       "simulated: ", Counted(count, "micro-batch"), ", with the times that ",
       measured, " of ", Counted(job.drift_size(), "stage"), " took",
       measured < job.drift_size() ? "; others are predicted" : "");
-  absl::c_copy_if(result.trace.slices, std::back_inserter(step.computed),
-                  [](const TraceSlice& slice) {
-                    return slice.track == TraceTrack::kCompute;
-                  });
   step.problem = std::move(inputs.problem);
   step.trace = std::move(result.trace);
   return step;
@@ -184,15 +179,19 @@ absl::StatusOr<Document> FaultsOf(ControlClient& client, int64_t id) {
   }
 }
 
+// On the workers' threads.
 Document ComputedIn(const StepTrace& step) {
-  return ListOf(step.computed, [&](const TraceSlice& slice) {
-    return Document{{"worker", step.problem.devices[slice.device].name},
-                    {"stage", slice.stage},
-                    {"what", std::string(slice.what)},
-                    {"micro_batch", slice.micro_batch},
-                    {"begin_seconds", slice.begin_seconds},
-                    {"seconds", slice.seconds}};
-  });
+  Document computed = Document::array();
+  for (const TraceSlice& slice : step.trace.slices) {
+    if (slice.track != TraceTrack::kCompute) continue;
+    computed.push_back({{"worker", step.problem.devices[slice.device].name},
+                        {"stage", slice.stage},
+                        {"what", std::string(slice.what)},
+                        {"micro_batch", slice.micro_batch},
+                        {"begin_seconds", slice.begin_seconds},
+                        {"seconds", slice.seconds}});
+  }
+  return computed;
 }
 
 // The newest batch that all workers have traced; empty where there is none.
@@ -305,8 +304,7 @@ constexpr TableSpec kTables[] = {
      "measured_over_predicted layer_seconds"},
     {"recoveries", "Recoveries, and the seconds of the last one", "recovery",
      "recoveries replayed_steps why from_step again seconds/detect "
-     "seconds/leave seconds/choose seconds/fetch seconds/build "
-     "seconds/replay"},
+     "seconds/leave seconds/choose seconds/fetch seconds/build seconds/replay"},
     {"faults", "Faults, and what else does not happen to every job", "faults",
      "time kind text"},
     {"resources", "Resources", "workers",
@@ -320,16 +318,12 @@ std::vector<std::string> FieldsOf(const char* fields) {
 
 // The value at a path as "seconds/forward"; empty where there is none.
 std::string CellAt(const Document& document, const std::string& path) {
-  const Document* value = &document;
-  for (const absl::string_view key : absl::StrSplit(path, '/')) {
-    const auto found = value->find(std::string(key));
-    if (found == value->end()) return "";
-    value = &*found;
-  }
-  if (value->is_null()) return "";
-  if (value->is_string()) return value->get<std::string>();
-  if (value->is_number_float()) return HumanNumber(value->get<double>(), 6);
-  return ToJson(*value);
+  const Document::json_pointer at("/" + path);
+  if (!document.contains(at) || document.at(at).is_null()) return "";
+  const Document& value = document.at(at);
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return HumanNumber(value.get<double>(), 6);
+  return ToJson(value);
 }
 
 // "forward" of "seconds/forward".

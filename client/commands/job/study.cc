@@ -17,7 +17,6 @@
 #include "client/files/whole_file.h"
 #include "client/render/report.h"
 #include "client/render/sections.h"
-#include "client/study/bench.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"

@@ -91,15 +91,11 @@ int64_t MembersOf(const JobSpec& spec, const Placements& stages) {
 std::vector<int> WorkerOf(const Placements& stages) {
   std::map<int64_t, int> seen;
   std::vector<int> worker_of;
-  int next = 0;
   for (const v1::StagePlacement& stage : stages) {
-    if (stage.worker_id() < 0) {
-      worker_of.push_back(next++);
-      continue;
-    }
-    const auto [entry, is_new] = seen.emplace(stage.worker_id(), next);
-    if (is_new) ++next;
-    worker_of.push_back(entry->second);
+    const int64_t alone = -1 - std::ssize(worker_of);
+    const int64_t holder = stage.worker_id() < 0 ? alone : stage.worker_id();
+    const auto next = static_cast<int>(seen.size());
+    worker_of.push_back(seen.emplace(holder, next).first->second);
   }
   return worker_of;
 }
@@ -243,20 +239,15 @@ std::vector<std::pair<std::string, std::string>> RunFacts(
     return seconds < kShortSeconds ? HumanSeconds(seconds)
                                    : HumanDuration(absl::Seconds(seconds));
   };
-  std::vector<std::pair<std::string, std::string>> facts = {
+  return {
       {IsInference(spec) ? "expected time" : "expected step",
-       run.step_seconds() > 0 ? text(run.step_seconds()) : std::string()},
+       run.step_seconds() > 0 ? text(run.step_seconds()) : ""},
+      {steps == 1 ? "its step" : absl::StrCat("all ", steps, " steps"),
+       steps > 0 ? text(run.step_seconds() * static_cast<double>(steps)) : ""},
       {"samples/s", HumanRate(run.samples_per_second())},
       {"bubbles", absl::StrFormat("%.1f %%", 100 * run.bubble_share())},
       {"bound by", run.bound()},
       {"from", run.source()}};
-  if (steps > 0) {
-    facts.insert(
-        facts.begin() + 1,
-        {steps == 1 ? "its step" : absl::StrCat("all ", steps, " steps"),
-         text(run.step_seconds() * static_cast<double>(steps))});
-  }
-  return facts;
 }
 
 std::string RenderEstimate(const JobEstimate& estimate, const JobSpec& spec) {
@@ -369,8 +360,7 @@ absl::StatusOr<std::string> FollowPlan(const std::string& name,
   if (!spec.pipeline.cuts.empty()) {
     return InvalidArgument(
         "--plan ", name,
-        " cuts the model, and so does the job's pipeline.cuts: leave one "
-        "out");
+        " cuts the model, and so does the job's pipeline.cuts: leave one out");
   }
   std::vector<int32_t> cuts;
   std::vector<std::string> workers;
@@ -430,9 +420,7 @@ SimulatedPlan SimulationOf(const PlanFile& plan) {
   JobSpec spec;
   spec.pipeline.schedule = plan.schedule;
   spec.train.micro_batch = plan.micro_batch;
-  PlanInputs inputs;
-  inputs.problem = plan.problem;
-  inputs.facts = plan.facts;
+  PlanInputs inputs = plan;
   simulated.options = OptionsFor(spec, plan.placement, inputs);
   simulated.problem = std::move(inputs.problem);
   simulated.planned = plan.problem;
@@ -512,9 +500,7 @@ absl::StatusOr<v1::SubmitJobResponse> SubmitPatiently(
 void NoteAggregation(Console& console, const JobSpec& spec,
                      const v1::SubmitJobResponse& submission) {
   if (!IsDataParallel(spec)) return;
-  const int64_t members = submission.stages().empty()
-                              ? KnownMembers(spec.aggregation)
-                              : submission.stages_size();
+  const int64_t members = MembersOf(spec, submission.stages());
   if (members < 1) return;
   console.NoteEach("note: ", AggregationNotes(spec, members));
 }

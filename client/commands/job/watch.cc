@@ -216,7 +216,8 @@ constexpr int kPlotPoints = 200;  // more than a terminal has columns
 struct Moving {
   MeshView mesh;
   const v1::MeshUpdate* update = nullptr;  // null: none has come
-  std::string away;  // why there is none; empty: there need not be
+  std::string away;              // why there is none; empty: there need not be
+  std::string away_before = {};  // at the moment before
 };
 
 // Calls `show` with every update, and at least every kLook, until the user
@@ -258,6 +259,7 @@ Outcome FollowMesh(
                                    HumanDuration(silent));
       }
       PACELINE_ASSIGN_OR_RETURN(const bool more, show(moving));
+      moving.away_before = moving.away;
       if (moving.update != nullptr) update.Clear();
       if (context.console.broken()) {
         return FailedPrecondition("cannot write to standard output");
@@ -270,6 +272,7 @@ Outcome FollowMesh(
         absl::StrCat("the coordinator does not answer; trying again (",
                      status.message(), ")");
     PACELINE_RETURN_IF_ERROR(show(moving).status());
+    moving.away_before = moving.away;
     if (context.pauser.Sleep(kPause)) return kExitInterrupted;
   }
 }
@@ -310,10 +313,10 @@ class Screen {
 };
 
 // A line when the coordinator falls silent, and one when it is back.
-void SayAway(const std::string& away, const std::string& before,
-             Console& console) {
-  if (away.empty() == before.empty()) return;
-  console.Note(away.empty() ? "the coordinator answers again" : away);
+void SayAway(const Moving& moving, Console& console) {
+  if (moving.away.empty() == moving.away_before.empty()) return;
+  console.Note(moving.away.empty() ? "the coordinator answers again"
+                                   : moving.away);
 }
 
 // A line for each change that somebody may want to read, where nothing can be
@@ -324,17 +327,15 @@ class ChangeLines {
       : console_(console), clock_(clock) {}
 
   void Show(const Moving& moving) {
-    SayAway(moving.away, away_, console_);
-    away_ = moving.away;
+    SayAway(moving, console_);
     if (moving.update == nullptr) return;
+    ShowWorkers(moving);
     if (std::exchange(begun_, true)) {
-      ShowWorkers(moving);
       ShowEvents(moving);
     } else {
       for (const ScreenLine& line : RenderTop(moving.mesh, "", {})) {
         console_.Print(absl::StrCat(line.text, "\n"));
       }
-      ShowWorkers(moving);
     }
     for (const v1::Job& job : moving.update->jobs()) {
       if (!jobs_[job.id()].OnProgress(job, clock_.Now())) continue;
@@ -370,7 +371,6 @@ class ChangeLines {
 
   Console& console_;
   const Clock& clock_;
-  std::string away_;
   bool begun_ = false;
   int64_t last_ms_ = 0;  // of the newest event
   std::map<int64_t, std::string> states_;
@@ -379,12 +379,12 @@ class ChangeLines {
 
 Outcome TopOnScreen(const CommandContext& context) {
   std::optional<Screen> screen;  // after the first answer
-  std::string away;
   return FollowMesh(context, [&](const Moving& moving) -> absl::StatusOr<bool> {
     if (!screen.has_value()) screen.emplace(context.console);
-    if (moving.update != nullptr || moving.away != away || screen->resized()) {
-      away = moving.away;
-      screen->Draw(RenderTop(moving.mesh, away, context.console.screen_size()));
+    if (moving.update != nullptr || moving.away != moving.away_before ||
+        screen->resized()) {
+      screen->Draw(
+          RenderTop(moving.mesh, moving.away, context.console.screen_size()));
     }
     return true;
   });
@@ -402,21 +402,19 @@ Outcome WatchMesh(const CommandContext& context,
   Console& console = context.console;
   if (!console.table()) {
     return InvalidArgument(
-        "--watch shows tables; 'job events "
-        "--follow -o jsonl' and 'top -o json' "
-        "are for programs");
+        "--watch shows tables; 'job events --follow -o jsonl' and 'top -o "
+        "json' are for programs");
   }
   std::optional<Screen> screen;
   std::string shown;
-  std::string away;
   const auto show = [&](const Moving& moving) -> absl::StatusOr<bool> {
     std::string text = shown;
     if (moving.update != nullptr) {
       PACELINE_ASSIGN_OR_RETURN(text, render(moving.mesh, *moving.update));
     }
-    const bool same = text == shown && moving.away == away;
+    const bool same = text == shown && moving.away == moving.away_before;
     if (!console.screen()) {
-      SayAway(moving.away, away, console);
+      SayAway(moving, console);
       if (text != shown) console.Print(absl::StrCat(text, "\n"));
       console.Flush();
     } else if (!screen.has_value() || !same || screen->resized()) {
@@ -434,7 +432,6 @@ Outcome WatchMesh(const CommandContext& context,
       screen->Draw(lines);
     }
     shown = std::move(text);
-    away = moving.away;
     return true;
   };
   return FollowMesh(context, show);

@@ -22,6 +22,7 @@
 #include "client/commands/mesh/mesh.h"
 #include "client/render/report.h"
 #include "client/values/text.h"
+#include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/data/data_sets.h"
 #include "core/os/daemon_process.h"
@@ -240,8 +241,7 @@ class Doctor {
     if (unknown != 0) {
       return Add(kProblem, "name",
                  absl::StrCat(where->host,
-                              ", the coordinator's host, is not "
-                              "known here: ",
+                              ", the coordinator's host, is not known here: ",
                               gai_strerror(unknown)),
                  "--coordinator ADDRESS:PORT; for a name in .local: sudo apt "
                  "install libnss-mdns");
@@ -339,9 +339,8 @@ class Doctor {
   // "WHAT on w1, w2; WHAT on w3", by what is so.
   static std::string Placed(
       const std::map<std::string, std::vector<std::string>>& workers) {
-    return absl::StrJoin(workers, "; ", [](std::string* out, const auto& each) {
-      absl::StrAppend(out, each.first, " on ",
-                      absl::StrJoin(each.second, ", "));
+    return Joined(workers, "; ", [](const auto& each) {
+      return absl::StrCat(each.first, " on ", absl::StrJoin(each.second, ", "));
     });
   }
 

@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "client/commands/mesh/mesh.h"
 #include "client/files/settings.h"
@@ -61,14 +59,13 @@ Outcome CreateTokenCommand(TrustClient& client, Console& console,
 Outcome ListTokensCommand(TrustClient& client, Console& console) {
   PACELINE_ASSIGN_OR_RETURN(const auto tokens, client.ListTokens());
   Table table({"id", "role", "for", ">uses left", "expires"});
-  Document documents = Document::array();
   for (const v1::JoinToken& token : tokens.tokens()) {
     table.AddRow(token.id(), token.role(),
                  token.for_name().empty() ? "-" : token.for_name(),
                  token.uses_left(), HumanTime(token.expires_unix_ms()));
-    documents.push_back(MessageDocument(token));
   }
-  console.PrintList(table.Render(), "tokens", std::move(documents));
+  console.PrintList(table.Render(), "tokens",
+                    ListOf(tokens.tokens(), MessageDocument));
   return kExitOk;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/files/whole_file.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/base/text.h"
@@ -40,8 +41,7 @@ struct TrainingWay {
 // The answer of one policy, and how long it took.
 struct PolicyRun {
   std::string policy;
-  std::optional<PlanAnswer> answer;
-  absl::Status refused;  // why there is no answer
+  absl::StatusOr<PlanAnswer> answer;
   double planning_seconds = 0;
   std::vector<TrainingWay> ways;  // the answer's beside others, where asked
   double expected_seconds = 0;    // of a step, simulated; 0: not asked for
@@ -166,10 +166,8 @@ std::string SharedText(size_t stages, size_t workers) {
 }
 
 std::string StagesOf(const PlanAnswer& answer) {
-  return absl::StrJoin(answer.placement, "-",
-                       [](std::string* out, const PlacedStage& stage) {
-                         absl::StrAppend(out, stage.devices.size());
-                       });
+  return Joined(answer.placement, "-",
+                [](const PlacedStage& stage) { return stage.devices.size(); });
 }
 
 // "3.2 %"; "-" where the bound says nothing.
@@ -317,10 +315,6 @@ absl::StatusOr<TrainingWay> WayOfGroup(const PlanProblem& problem,
                      group.why.substr(0, group.why.find("; "))};
 }
 
-std::string CountOfStages(const PlanAnswer& answer) {
-  return Counted(answer.placement.size(), "stage");
-}
-
 // Without replicas, even where the job allows them.
 absl::StatusOr<TrainingWay> WayOfStagesAlone(const PlanQuestion& question,
                                              PlanAnswer answer) {
@@ -328,7 +322,7 @@ absl::StatusOr<TrainingWay> WayOfStagesAlone(const PlanQuestion& question,
     PACELINE_ASSIGN_OR_RETURN(answer, AnswerWithReplicas(question, false));
   }
   return WayOfStages(*question.job, StagesOfRun(answer.placement),
-                     CountOfStages(answer));
+                     Counted(answer.placement.size(), "stage"));
 }
 
 absl::StatusOr<TrainingWay> WayOfBoth(const PlanQuestion& question,
@@ -344,9 +338,9 @@ absl::StatusOr<TrainingWay> WayOfBoth(const PlanQuestion& question,
   if (!IsReplicated(answer.placement)) {
     return FailedPrecondition("no stage is worth several workers");
   }
-  return WayOfStages(
-      job, StagesOfRun(answer.placement),
-      absl::StrCat(CountOfStages(answer), ", ", StagesOf(answer), " replicas"));
+  return WayOfStages(job, StagesOfRun(answer.placement),
+                     absl::StrCat(Counted(answer.placement.size(), "stage"),
+                                  ", ", StagesOf(answer), " replicas"));
 }
 
 std::vector<TrainingWay> WaysOf(const PlanQuestion& question,
@@ -409,7 +403,7 @@ Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
                     bool with_refused) {
   const PlanProblem& problem = question.inputs.problem;
   Document document = {{"policy", run.policy}};
-  if (run.answer.has_value()) {
+  if (run.answer.ok()) {
     const PlanAnswer& answer = *run.answer;
     document.update(
         {{"bottleneck_seconds", answer.cost.bottleneck_seconds},
@@ -428,7 +422,7 @@ Document ToDocument(const PlanQuestion& question, const PolicyRun& run,
   }
   document["planning_seconds"] = run.planning_seconds;
   if (with_refused) {
-    document["refused"] = OrNull(std::string(run.refused.message()));
+    document["refused"] = OrNull(std::string(run.answer.status().message()));
   }
   document.update(
       {{"source", question.inputs.source},
@@ -485,9 +479,9 @@ std::string RenderComparison(const PlanQuestion& question,
                "replicas", ">planned in", "why not"});
   for (const PolicyRun& run : runs) {
     const std::string took = HumanSeconds(run.planning_seconds);
-    if (!run.answer.has_value()) {
+    if (!run.answer.ok()) {
       table.AddRow(run.policy, "-", "-", "-", "", "-", "", took,
-                   run.refused.message());
+                   run.answer.status().message());
       continue;
     }
     const PlanAnswer& answer = *run.answer;
@@ -523,26 +517,18 @@ PolicyRun Run(const std::string& policy, const PlanQuestion& question,
   PolicyRun run;
   run.policy = policy;
   const Instant begin = clock.Now();
-  absl::StatusOr<PlanAnswer> answer = AnswerOfPolicy(policy, question, options);
+  run.answer = AnswerOfPolicy(policy, question, options);
   run.planning_seconds = absl::ToDoubleSeconds(clock.Now() - begin);
-  run.refused = answer.status();
-  if (answer.ok()) run.answer = *std::move(answer);
   return run;
 }
 
 absl::Status Save(const PlanQuestion& question, const PolicyRun& run,
                   const std::string& file) {
   if (file.empty()) return absl::OkStatus();
-  return SavePlanFile(file, {.problem = question.inputs.problem,
-                             .placement = run.answer->placement,
-                             .schedule = question.schedule,
-                             .model = question.model,
-                             .micro_batch = question.micro_batch,
-                             .facts = question.inputs.facts,
-                             .policy = run.policy,
-                             .why = run.answer->why,
-                             .source = question.inputs.source,
-                             .predicted = question.inputs.predicted});
+  return WriteWholeFile(
+      file, PlanFileText({question.inputs, run.answer->placement,
+                          question.schedule, question.model,
+                          question.micro_batch, run.policy, run.answer->why}));
 }
 
 Outcome Compare(Console& console, const Clock& clock,
@@ -555,7 +541,7 @@ Outcome Compare(Console& console, const Clock& clock,
   for (const std::string& policy : names) {
     runs.push_back(Run(policy, question, options, clock));
     const PolicyRun& run = runs.back();
-    if (run.answer.has_value() &&
+    if (run.answer.ok() &&
         (best == nullptr ||
          run.answer->cost.step_seconds < best->answer->cost.step_seconds)) {
       best = &run;
@@ -565,7 +551,7 @@ Outcome Compare(Console& console, const Clock& clock,
     const auto exact = absl::c_find_if(runs, [](const PolicyRun& run) {
       return run.policy == "optimal";  // its answer is the truth
     });
-    return ReportSubmitError(console, exact->refused);
+    return ReportSubmitError(console, exact->answer.status());
   }
   PACELINE_RETURN_IF_ERROR(Save(question, *best, options.save));
   console.PrintList(RenderComparison(question, runs), "policies",
@@ -594,7 +580,7 @@ Outcome PlanCommand(Console& console, const Clock& clock,
   const bool has_ways = question.job.has_value() &&
                         question.inputs.problem.training &&
                         !options.micro_batches.has_value();
-  if (has_ways && run.answer.has_value()) {
+  if (has_ways && run.answer.ok()) {
     run.ways = WaysOf(question, *run.answer);
   }
   if (!run.ways.empty()) {
@@ -602,13 +588,13 @@ Outcome PlanCommand(Console& console, const Clock& clock,
     run.expected_seconds = run.ways[both ? 3 : 1].step_seconds;
   }
   if (question.job.has_value() && IsDataParallel(question.job->spec)) {
-    auto group = AnswerOfGroup(question.inputs.problem, *question.job);
-    if (!group.ok()) return ReportSubmitError(console, group.status());
-    run.expected_seconds = group->cost.step_seconds;
     run.policy = kGroup;
-    run.answer = *std::move(group);
+    run.answer = AnswerOfGroup(question.inputs.problem, *question.job);
+    if (run.answer.ok()) run.expected_seconds = run.answer->cost.step_seconds;
   }
-  if (!run.answer.has_value()) return ReportSubmitError(console, run.refused);
+  if (!run.answer.ok()) {
+    return ReportSubmitError(console, run.answer.status());
+  }
   PACELINE_RETURN_IF_ERROR(Save(question, run, options.save));
   console.Print(RenderPlan(question, run),
                 ToDocument(question, run, /*with_refused=*/false));
@@ -666,8 +652,7 @@ std::string DeviceName(const Machines& machines, int device) {
 
 Document StagesDocument(const Solved& solved) {
   const PipedreamAnswer& answer = solved.answer;
-  Document stages = Document::array();
-  for (const PipedreamStage& stage : answer.stages) {
+  return ListOf(answer.stages, [&](const PipedreamStage& stage) {
     std::vector<std::string> workers, nodes;
     for (const int device : stage.devices) {
       workers.push_back(DeviceName(solved.machines, device));
@@ -676,7 +661,7 @@ Document StagesDocument(const Solved& solved) {
       nodes.push_back(solved.graph.nodes[answer.node_order[n]].id);
     }
     const auto replicas = static_cast<double>(stage.devices.size());
-    stages.push_back(Document{
+    return Document{
         {"first_layer", stage.nodes.first},
         {"last_layer", stage.nodes.last},
         {"workers", std::move(workers)},
@@ -686,9 +671,8 @@ Document StagesDocument(const Solved& solved) {
         {"memory_bytes", stage.memory_bytes},
         {"transfer_seconds", stage.transfer_seconds},
         {"versions", stage.versions},
-        {"nodes", std::move(nodes)}});
-  }
-  return stages;
+        {"nodes", std::move(nodes)}};
+  });
 }
 
 std::string SourceText(const ProfileSource& source, const Solved& solved) {
@@ -736,8 +720,7 @@ std::string Render(const ProfileSource& source, const Solved& solved) {
       table.Render(), "\n",
       RenderFacts(
           {{"cost model",
-            "pipedream (Narayanan et al. 2019), an endless "
-            "stream"},
+            "pipedream (Narayanan et al. 2019), an endless stream"},
            {"replicas", answer.shape},
            {"bottleneck", absl::StrCat(HumanSeconds(answer.bottleneck_seconds),
                                        " a mini-batch, ",

@@ -163,10 +163,8 @@ absl::Status TakeProfiles(const ProfileSource& source, bool own_devices,
 
 void TakePlan(const ProfileSource& source, PlanQuestion& question) {
   const PlanFile& plan = *source.plan;
-  question.inputs.problem = plan.problem;
-  question.inputs.facts = plan.facts;
+  question.inputs = plan;
   question.inputs.source = absl::StrCat(source.name, ": ", plan.source);
-  question.inputs.predicted = plan.predicted;
   question.schedule = plan.schedule;
   question.model = plan.model;
   question.micro_batch = plan.micro_batch;

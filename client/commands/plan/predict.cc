@@ -165,9 +165,8 @@ std::string PredictionsTable(const std::vector<Asked>& asked) {
 }
 
 std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
-  std::string text = DecadesTable(result.decades);
-  absl::StrAppend(
-      &text, "\n",
+  return absl::StrCat(
+      DecadesTable(result.decades), "\n",
       RenderFacts(
           {{"points left out",
             absl::StrCat(result.interior.points, ": ",
@@ -184,9 +183,8 @@ std::string Render(const Evaluation& result, const std::vector<Asked>& asked) {
            {"fitted",
             absl::StrCat(Counted(result.measured_points, "point"), " of ",
                          Counted(result.curves, "curve"),
-                         ", copies of others: ", result.copied_curves)}}));
-  if (!asked.empty()) absl::StrAppend(&text, "\n", PredictionsTable(asked));
-  return text;
+                         ", copies of others: ", result.copied_curves)}}),
+      asked.empty() ? "" : absl::StrCat("\n", PredictionsTable(asked)));
 }
 
 void NoteWhatWasLeft(Console& console, const Evaluation& result) {
@@ -422,10 +420,9 @@ Outcome PredictModelCommand(const CommandContext& context, const JobSpec& spec,
   Console& console = context.console;
   PACELINE_ASSIGN_OR_RETURN(const auto predicted,
                             PredictAll(context.client, spec, wanted));
-  const std::string text = absl::StrJoin(
-      predicted, "\n", [](std::string* out, const PredictedDevice& device) {
-        absl::StrAppend(out, Render(device));
-      });
+  const std::string text =
+      Joined(predicted, "\n",
+             [](const PredictedDevice& device) { return Render(device); });
   console.PrintList(text, "devices",
                     ListOf(predicted, [](const PredictedDevice& device) {
                       return ToDocument(device);

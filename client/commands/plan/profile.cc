@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -69,14 +70,12 @@ std::string BusyShareText(const DeviceProfile& profile) {
 
 std::string RenderProfile(const DeviceProfile& profile) {
   const ProfileKey& key = profile.key;
-  std::string text =
-      absl::StrCat(Printable(key.device), ": ", Printable(key.model), ", ",
-                   Counted(key.micro_batch, "sample"), " a micro-batch, ",
-                   Printable(key.dtype), ", ", Counted(key.threads, "thread"),
-                   ", ", Printable(profile.cpu_capability), ", median of ",
-                   Counted(profile.runs, "run"), "\n", LayersTable(profile));
-  absl::StrAppend(
-      &text, "\n",
+  return absl::StrCat(
+      Printable(key.device), ": ", Printable(key.model), ", ",
+      Counted(key.micro_batch, "sample"), " a micro-batch, ",
+      Printable(key.dtype), ", ", Counted(key.threads, "thread"), ", ",
+      Printable(profile.cpu_capability), ", median of ",
+      Counted(profile.runs, "run"), "\n", LayersTable(profile), "\n",
       RenderFacts(
           {{"cpu", profile.cpu_model},
            {"a busy thread gets", BusyShareText(profile)},
@@ -86,7 +85,6 @@ std::string RenderProfile(const DeviceProfile& profile) {
                             profile.frame_seconds_per_byte * 1024 * 1e6)},
            {"a gate report costs",
             absl::StrFormat("%.1f us", profile.gate_seconds * 1e6)}}));
-  return text;
 }
 
 std::string CpuText(double seconds_per_byte) {
@@ -108,32 +106,19 @@ std::string LinksTable(const std::vector<LinkMeasurement>& links) {
   return table.Render();
 }
 
-Document ToDocument(const ProfileProgress& progress) {
-  Document document = ProfilesDocument(progress.profiles, progress.links);
-  document["failed"] = progress.failed;
-  return document;
-}
-
 std::string RenderProfiles(const ProfileProgress& progress) {
-  std::string text;
-  for (const DeviceProfile& profile : progress.profiles) {
-    absl::StrAppend(&text, text.empty() ? "" : "\n", RenderProfile(profile));
-  }
-  if (!progress.links.empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "\n",
-                    LinksTable(progress.links));
-  }
-  return text;
-}
-
-size_t CountDone(const ProfileProgress& progress) {
-  return progress.profiles.size() + progress.links.size() +
-         progress.failed.size();
+  std::vector<std::string> parts;
+  absl::c_transform(progress.profiles, std::back_inserter(parts),
+                    RenderProfile);
+  if (!progress.links.empty()) parts.push_back(LinksTable(progress.links));
+  return absl::StrJoin(parts, "\n");
 }
 
 std::string WaitingText(const ProfileProgress& progress) {
+  const size_t done =
+      progress.profiles.size() + progress.links.size() + progress.failed.size();
   return Printable(
-      absl::StrCat(CountDone(progress), " done, ", progress.waiting.size(),
+      absl::StrCat(done, " done, ", progress.waiting.size(),
                    " to go: ", absl::StrJoin(progress.waiting, "; ")));
 }
 
@@ -253,7 +238,9 @@ Outcome ProfileCommand(const CommandContext& context, const JobSpec& spec,
   ProfileProgress progress;
   const absl::Status end = RunProfile(context, spec, options, progress);
   if (!end.ok() && !StoppedWaiting(end)) return ReportSubmitError(console, end);
-  console.Print(RenderProfiles(progress), ToDocument(progress));
+  Document document = ProfilesDocument(progress.profiles, progress.links);
+  document["failed"] = progress.failed;
+  console.Print(RenderProfiles(progress), document);
   console.NoteEach("paceline: not measured: ", progress.failed);
   if (!end.ok()) {
     console.Note(
@@ -353,10 +340,8 @@ absl::Status LookForFiles(const CommandContext& context, const JobSpec& spec,
         absl::StrCat(absl::StartsWith(why, key) ? "" : absl::StrCat(key, " "),
                      why, " on ", absl::StrJoin(lacking, ", ")));
     if (std::ssize(lacking) == asked->workers_size() && asked->busy().empty()) {
-      return InvalidArgument(text,
-                             "; nothing was submitted: put it there, or "
-                             "set ",
-                             key);
+      return InvalidArgument(
+          text, "; nothing was submitted: put it there, or set ", key);
     }
     context.console.Note(
         "note: ", text,

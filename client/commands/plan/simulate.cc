@@ -49,14 +49,10 @@ absl::Status CheckCount(absl::string_view flag, int64_t value, int64_t most) {
 }
 
 absl::Status CheckFlags(const MachineFlags& flags) {
-  if (flags.devices.has_value()) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckCount("--devices", *flags.devices, kMostSimulatedDevices));
-  }
-  if (flags.layers.has_value()) {
-    PACELINE_RETURN_IF_ERROR(
-        CheckCount("--layers", *flags.layers, kMostSimulatedLayers));
-  }
+  PACELINE_RETURN_IF_ERROR(CheckCount("--devices", flags.devices.value_or(1),
+                                      kMostSimulatedDevices));
+  PACELINE_RETURN_IF_ERROR(
+      CheckCount("--layers", flags.layers.value_or(1), kMostSimulatedLayers));
   PACELINE_RETURN_IF_ERROR(CheckRates("--speed", flags.speeds, false));
   PACELINE_RETURN_IF_ERROR(CheckRates("--bandwidth", flags.bandwidths, true));
   PACELINE_RETURN_IF_ERROR(
@@ -431,8 +427,6 @@ Document ToDocument(const SimulateFlags& flags, const SimulatedPlan& plan,
 
 // --- tables -----------------------------------------------------------------
 
-std::string Seconds(double seconds) { return HumanNumber(seconds); }
-
 std::string RenderDevices(const SimulatedPlan& plan,
                           const SimulationResult& result) {
   Table table({"device", "stages", ">forward s", ">backward s", ">frames s",
@@ -444,9 +438,10 @@ std::string RenderDevices(const SimulatedPlan& plan,
     if (!use.used) ++unused;
     if (!use.used || ++rows > kMostRows) continue;
     table.AddRow(plan.problem.devices[d].name, absl::StrJoin(use.stages, ","),
-                 Seconds(use.forward_seconds), Seconds(use.backward_seconds),
-                 Seconds(use.send_seconds + use.receive_seconds),
-                 Seconds(use.wait_seconds), HumanBytes(use.bytes_sent),
+                 HumanNumber(use.forward_seconds),
+                 HumanNumber(use.backward_seconds),
+                 HumanNumber(use.send_seconds + use.receive_seconds),
+                 HumanNumber(use.wait_seconds), HumanBytes(use.bytes_sent),
                  HumanBytes(use.bytes_received), HumanBytes(use.peak_bytes));
   }
   std::string text = table.Render();
@@ -465,7 +460,7 @@ std::string FailureText(const SimulatedPlan& plan,
                         const SimulationResult& result) {
   if (!result.failed_device.has_value()) return "";
   return absl::StrCat(plan.problem.devices[*result.failed_device].name,
-                      " failed at ", Seconds(result.seconds), " s, after ",
+                      " failed at ", HumanNumber(result.seconds), " s, after ",
                       Counted(result.all_step_seconds.size(), "step"), " and ",
                       Counted(result.unfinished_micro_batches, "micro-batch"),
                       " of the next");
@@ -473,7 +468,7 @@ std::string FailureText(const SimulatedPlan& plan,
 
 std::string RestartText(const SimulationResult& result) {
   if (result.restarts == 0) return "";
-  return absl::StrCat(result.restarts, ", ", Seconds(result.lost_seconds),
+  return absl::StrCat(result.restarts, ", ", HumanNumber(result.lost_seconds),
                       " s lost");
 }
 
@@ -487,8 +482,9 @@ std::string Render(const SimulatedPlan& plan, const SimulationResult& result) {
                      ", ", Counted(plan.placement.size(), "stage"), ", ",
                      Counted(problem.micro_batches, "micro-batch"))},
        {"step",
-        finished ? absl::StrCat(Seconds(result.step_seconds), " s") : ""},
-       {"by formula", formula > 0 ? absl::StrCat(Seconds(formula), " s") : ""},
+        finished ? absl::StrCat(HumanNumber(result.step_seconds), " s") : ""},
+       {"by formula",
+        formula > 0 ? absl::StrCat(HumanNumber(formula), " s") : ""},
        {"throughput",
         finished ? absl::StrCat(
                        HumanNumber(result.micro_batches_per_second),

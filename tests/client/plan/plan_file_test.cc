@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "client/commands/job/job.h"
 #include "client/commands/plan/plan.h"
+#include "client/files/whole_file.h"
 #include "client/values/document.h"
 #include "core/job/job_check.h"
 #include "core/model/catalog.h"
@@ -42,15 +43,11 @@ PlanFile LenetPlan() {
                  {.model = "lenet", .stages = 2, .no_replicas = true})
           .value();
   const auto answer = SolvePlan("optimal", question.inputs.problem, {}).value();
-  return {.problem = question.inputs.problem,
-          .placement = answer.placement,
-          .schedule = "gpipe",
-          .model = question.model,
-          .micro_batch = 16,
-          .facts = question.inputs.facts,
-          .policy = "optimal",
-          .why = "because",
-          .source = "measured"};
+  PlanFile plan = {
+      question.inputs, answer.placement, "gpipe", question.model, 16,
+      "optimal",       "because"};
+  plan.source = "measured";
+  return plan;
 }
 
 // The plan as it comes back from its file.
@@ -66,10 +63,11 @@ TEST(PlanFile, ReadsBackAsItWasFreeLinksTooOrIsNotWritten) {
   plan.problem.links[0][1].bytes_per_second =
       std::numeric_limits<double>::infinity();
 
-  ASSERT_TRUE(SavePlanFile(path, plan).ok());
+  ASSERT_TRUE(WriteWholeFile(path, PlanFileText(plan)).ok());
 
-  EXPECT_TRUE(ReadPlanFile(path).value() == plan);
-  EXPECT_EQ(ExitCodeFor(SavePlanFile("/nonexistent/plan.json", plan)),
+  EXPECT_TRUE(ReadPlanFile(path)->problem == plan.problem);
+  EXPECT_EQ(PlanFileText(ReadPlanFile(path).value()), PlanFileText(plan));
+  EXPECT_EQ(ExitCodeFor(WriteWholeFile("/nonexistent/plan.json", "")),
             kExitUsage);
 }
 
@@ -159,12 +157,8 @@ PlanFile TiedPlan(int cut) {
   const auto question =
       AskForMesh(client, spec, {.job_file = "job.yaml", .stages = 2}).value();
   const int layers = static_cast<int>(question.inputs.problem.layers.size());
-  return {.problem = question.inputs.problem,
-          .placement = {{{0, cut}, {0}, {1}}, {{cut, layers}, {1}, {1}}},
-          .model = question.model,
-          .micro_batch = 16,
-          .facts = question.inputs.facts,
-          .predicted = question.inputs.predicted};
+  const Placement placement = {{{0, cut}, {0}, {1}}, {{cut, layers}, {1}, {1}}};
+  return {question.inputs, placement, "1f1b", question.model, 16, "", ""};
 }
 
 TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
@@ -177,7 +171,8 @@ TEST(PlanFile, KeepsWhatLayersShareAndThatTimesArePredicted) {
 
   const PlanFile read = Reread(plan);
 
-  EXPECT_TRUE(read == plan);
+  EXPECT_TRUE(read.problem == plan.problem && read.facts == plan.facts &&
+              read.predicted == plan.predicted);
   EXPECT_GT(CostOf(read.problem, read.placement)->step_seconds, [&] {
     PlanProblem untied = read.problem;
     untied.ties.clear();

@@ -90,7 +90,7 @@ TEST(PruneModel, PrintsItsAnswerWhereTheFileCannotGo) {
 TEST(PruneModel, HasTheMeshTakeAStepForEachBatchOfTaylor) {
   PruneBed bed;
   bed.options.score = "taylor";
-  bed.options.job_file = "job.yaml";
+  bed.options.file = "job.yaml";
   bed.options.batches = 2;
   bed.job.train.optimizer.name = "adamw";
   bed.job.data.distribution = "by-label";
@@ -129,7 +129,7 @@ TEST(PruneModel, DeletesTheJobsWhenOneOfThemFails) {
          "another file"}}) {
     PruneBed bed;
     bed.options.score = "taylor";
-    bed.options.job_file = "job.yaml";
+    bed.options.file = "job.yaml";
     bed.options.batches = 2;
     bed.client.submissions = {Parse<v1::SubmitJobResponse>("id: 5"),
                               Parse<v1::SubmitJobResponse>("id: 6")};
@@ -145,7 +145,7 @@ TEST(PruneModel, DeletesTheJobsWhenOneOfThemFails) {
 TEST(PruneModel, LooksIntoTheWeightsHereWhereNoWorkerCan) {
   PruneBed bed;
   bed.options.score = "taylor";
-  bed.options.job_file = "job.yaml";
+  bed.options.file = "job.yaml";
   bed.options.batches = 1;
   bed.options.weights = bed.folder.Write("whole.safetensors", "w");
   bed.client.started->clear_workers();
