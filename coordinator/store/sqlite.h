@@ -122,8 +122,6 @@ class StoreCheck {
              std::function<void(const absl::Status&)> on_damage);
   // Ends a running check.
   ~StoreCheck();
-  StoreCheck(const StoreCheck&) = delete;
-  StoreCheck& operator=(const StoreCheck&) = delete;
 
  private:
   void Run(const std::string& path);

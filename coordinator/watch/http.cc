@@ -159,7 +159,7 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
                       "text/plain; version=0.0.4; charset=utf-8"};
   });
   const auto if_it_answers = [&coordinator](std::string text) {
-    return coordinator.Answers(kAnswerPatience)
+    return coordinator.Summary(kAnswerPatience).has_value()
                ? HttpAnswer{200, std::move(text)}
                : HttpAnswer{503, "the coordinator's loop does not answer\n"};
   };
