@@ -189,7 +189,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   ControlService clients(coordinator, metrics);
   PieceService pieces(coordinator);
   TrustService trust(coordinator, authority, metrics);
-  Readiness readiness;
+  std::atomic<bool> serves = false;
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at->host);
   const auto http_address = [&http_host, &http_port] {
@@ -197,7 +197,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   };
   HttpServer http;
   http.AllowHosts(options.http_hosts);
-  AddRoutes(http, coordinator, registry, readiness, http_address,
+  AddRoutes(http, coordinator, registry, serves, http_address,
             options.http_tls);
 
   absl::StatusOr<BoundServer> server =
@@ -218,7 +218,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       if (authority != nullptr) Renew(*authority, pace, clock.Now(), metrics);
       LookAtHost(options, metrics, process, coordinator);
     });
-    readiness.serving = true;
+    serves = true;
     started = WritePortFile(options.port_file, grpc, http_address());
     if (started.ok()) {
       Log(LogLevel::kInfo, "coordinator is ready",
@@ -230,7 +230,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       if (!options.port_file.empty()) unlink(options.port_file.c_str());
     }
   }
-  readiness.serving = false;
+  serves = false;
   coordinator.RefuseWaiters();
   if (server.ok()) server->Shutdown(kCallsMayTake);
   http.Stop();

@@ -17,6 +17,10 @@
 
 namespace paceline {
 
+// Ends an error about a data base that is damaged.
+inline constexpr char kMoveAway[] =
+    "; move the file away to start without what it knew";
+
 // One data base file.  Thread-compatible.  Errors of everything here: those of
 // JobStore; the message names the file.
 class Database {

@@ -142,7 +142,7 @@ std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
 }
 
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
-               MetricsRegistry& registry, const Readiness& readiness,
+               MetricsRegistry& registry, const std::atomic<bool>& serves,
                std::function<std::string()> own_http_address, bool own_tls) {
   server.Get("/", [&coordinator] { return Page(coordinator); });
   server.Get("/page.js", [] {
@@ -164,8 +164,8 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
                : HttpAnswer{503, "the coordinator's loop does not answer\n"};
   };
   server.Get("/healthz", [if_it_answers] { return if_it_answers("ok\n"); });
-  server.Get("/readyz", [&coordinator, &readiness, if_it_answers] {
-    if (!readiness.serving) return HttpAnswer{503, "not serving gRPC yet\n"};
+  server.Get("/readyz", [&coordinator, &serves, if_it_answers] {
+    if (!serves) return HttpAnswer{503, "not serving gRPC yet\n"};
     if (!coordinator.StoreWorks()) {
       return HttpAnswer{503, "the store refuses writes\n"};
     }
