@@ -182,9 +182,6 @@ class Coordinator {
   // answer within `patience`.  Blocks up to that.
   std::optional<std::string> Summary(
       absl::Duration patience = absl::Seconds(10));
-  bool Answers(absl::Duration patience) {
-    return Summary(patience).has_value();
-  }
   // Whether the last transaction was stored.
   bool StoreWorks() const { return store_works_; }
   // The free disk space that ListWorkers() reports.

@@ -189,7 +189,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   const auto clients = MakeControlService(coordinator, metrics);
   const auto pieces = MakePieceService(coordinator);
   const auto trust = MakeTrustService(coordinator, authority, metrics);
-  Readiness readiness;
+  std::atomic<bool> serves = false;
   std::atomic<int> http_port{0};
   const std::string http_host = ReachableHost(http_at->host);
   const auto http_address = [&http_host, &http_port] {
@@ -197,7 +197,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
   };
   HttpServer http;
   http.AllowHosts(options.http_hosts);
-  AddRoutes(http, coordinator, registry, readiness, http_address,
+  AddRoutes(http, coordinator, registry, serves, http_address,
             options.http_tls);
 
   absl::StatusOr<BoundServer> server =
@@ -219,7 +219,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       if (authority != nullptr) Renew(*authority, pace, clock.Now(), metrics);
       LookAtHost(options, metrics, process, coordinator);
     });
-    readiness.serving = true;
+    serves = true;
     started = WritePortFile(options.port_file, grpc, http_address());
     if (started.ok()) {
       Log(LogLevel::kInfo, "coordinator is ready",
@@ -231,7 +231,7 @@ absl::Status Serve(const CoordinatorOptions& options, const StateDir& state,
       if (!options.port_file.empty()) unlink(options.port_file.c_str());
     }
   }
-  readiness.serving = false;
+  serves = false;
   coordinator.RefuseWaiters();
   if (server.ok()) server->Shutdown(kCallsMayTake);
   http.Stop();

@@ -28,12 +28,6 @@ JobSpec Alone(const JobSpec& spec) {
   return alone;
 }
 
-bool IsNamed(const JobSpec& spec, const Member& member) {
-  const std::vector<std::string>& names = spec.aggregation.workers;
-  return names.empty() ||
-         absl::c_linear_search(names, member.registration.name());
-}
-
 int64_t Needed(const JobSpec& spec) {
   return std::max<int64_t>(1, spec.aggregation.min_parts);
 }
@@ -160,7 +154,7 @@ absl::Status CheckJoiner(const JobSpec& spec, const ModelDescription& model,
                          const Member& worker,
                          const Measurements& measurements) {
   const v1::Registration& has = worker.registration;
-  if (!IsNamed(spec, worker)) {
+  if (!IsNamed(spec.aggregation.workers, worker)) {
     return FailedPrecondition("worker ", has.name(),
                               " is not among aggregation.workers");
   }
@@ -229,7 +223,7 @@ PlacementVerdict DecideGroupPlacement(const JobSpec& spec,
   bool measuring = false;
   for (const Candidate& candidate : candidates) {
     if (candidate.drained || candidate.unfit ||
-        !IsNamed(spec, *candidate.member))
+        !IsNamed(spec.aggregation.workers, *candidate.member))
       continue;
     const absl::Status can = CheckJoiner(spec, model, spec.cpu_capability,
                                          *candidate.member, measurements);

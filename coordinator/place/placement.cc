@@ -49,17 +49,6 @@ std::string UnevenBatch(const JobSpec& spec) {
             "better; the gradient is the same");
 }
 
-// The candidates that the job names; all when it names none.
-std::vector<Candidate> Named(const JobSpec& spec,
-                             std::vector<Candidate> candidates) {
-  const std::vector<std::string>& names = spec.pipeline.workers;
-  if (names.empty()) return candidates;
-  std::erase_if(candidates, [&names](const Candidate& candidate) {
-    return !absl::c_linear_search(names, candidate.member->registration.name());
-  });
-  return candidates;
-}
-
 size_t WorkersWanted(const JobSpec& spec) {
   if (spec.pipeline.workers.empty()) return std::max(1, spec.pipeline.stages);
   return std::set<std::string>(spec.pipeline.workers.begin(),
@@ -369,6 +358,11 @@ std::string UnfitText(const JobSpec& spec, const Member& member) {
                       kMostThreadsACore, " a core is the most");
 }
 
+bool IsNamed(const std::vector<std::string>& names, const Member& member) {
+  return names.empty() ||
+         absl::c_linear_search(names, member.registration.name());
+}
+
 bool HasCapability(const std::string& capability, const Member& member) {
   return capability == "auto" ||
          CapabilityRank(member.registration.cpu_capability()) >=
@@ -464,9 +458,10 @@ PlacementVerdict DecidePlacement(const JobSpec& spec,
   const std::string absent =
       AbsentText("pipeline.workers", spec.pipeline.workers, all);
   if (!absent.empty()) return waits_for("workers: ", absent);
-  std::vector<Candidate> capable = Named(spec, candidates);
+  std::vector<Candidate> capable = candidates;
   std::erase_if(capable, [&spec](const Candidate& candidate) {
-    return !HasCapability(spec.cpu_capability, *candidate.member);
+    return !IsNamed(spec.pipeline.workers, *candidate.member) ||
+           !HasCapability(spec.cpu_capability, *candidate.member);
   });
   if (capable.empty()) {
     return waits_for("a worker with ", spec.cpu_capability, ": none of the ",

@@ -143,6 +143,9 @@ class PlacementInputs {
 // for 9 threads, and 4 a core is the most", where its cores are known; "it runs
 // no scripts (--no-scripts)".
 std::string UnfitText(const JobSpec& spec, const Member& member);
+// Whether it is one of the workers that a job names; all are where it names
+// none.
+bool IsNamed(const std::vector<std::string>& names, const Member& member);
 // Whether its CPU supports `capability`; every CPU supports "auto".
 bool HasCapability(const std::string& capability, const Member& member);
 // Whether its process runs at `capability`.  True for a process that did not

@@ -45,13 +45,9 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
   }
 
   void OnWriteDone(bool ok) override {
-    if (!ok) {
-      End(Cancelled("the client has left"));
-    } else if (next_byte_ < chunk_.total_bytes()) {
-      ReadNext();
-    } else {
-      End(absl::OkStatus());
-    }
+    if (!ok) return End(Cancelled("the client has left"));
+    if (next_byte_ >= chunk_.total_bytes()) return End(absl::OkStatus());
+    ReadNext();
   }
 
   // The coordinator polls this while the export waits for its checkpoint.
@@ -63,26 +59,22 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::WeightsChunk> {
     coordinator_.ReadWeights(
         job_, step_, next_byte_, kWeightsChunkBytes,
         [this] { return has_left_.load(); },
-        [this](absl::StatusOr<v1::WeightsChunk> part) {
-          OnPart(std::move(part));
-        });
+        [this](auto part) { OnPart(std::move(part)); });
   }
 
   void OnPart(absl::StatusOr<v1::WeightsChunk> part) {
-    if (!part.ok()) {
-      End(part.status());
-    } else if (part->data().empty()) {
-      End(DataLoss("the weights file has no byte ", next_byte_,
-                   ": export it again"));
-    } else {
-      // While it reads, the client sends many acknowledgement bytes and no
-      // message.
-      Listener::OnKnown(peer_);
-      next_byte_ += static_cast<int64_t>(part->data().size());
-      step_ = part->step();
-      chunk_ = *std::move(part);
-      StartWrite(&chunk_);
+    if (!part.ok()) return End(part.status());
+    if (part->data().empty()) {
+      return End(DataLoss("the weights file has no byte ", next_byte_,
+                          ": export it again"));
     }
+    // While it reads, the client sends many acknowledgement bytes and no
+    // message.
+    Listener::OnKnown(peer_);
+    next_byte_ += static_cast<int64_t>(part->data().size());
+    step_ = part->step();
+    chunk_ = *std::move(part);
+    StartWrite(&chunk_);
   }
 
   void End(const absl::Status& status) {

@@ -41,19 +41,12 @@ void FileWeightsStore::Open(const Fence& fence, SafetensorsLayout layout,
                             StatusDone done) {
   loop_.Post([this, fence, layout = std::move(layout), done] {
     expected_.erase(fence.job);
-    if (layout.tensors.empty()) {
-      expected_.emplace(
-          fence.job,
-          Expected{fence,
-                   Unavailable("job ", fence.job.value,
-                               " has not said yet how much there will be")});
-      done(absl::OkStatus());
-      return;
-    }
-    const auto opened = expected_.emplace(
-        fence.job,
-        Expected{fence, WeightsFile::Open(FolderOf(fence.job), fence, layout)});
-    done(opened.first->second.file.status());
+    auto file = layout.tensors.empty()
+                    ? Unavailable("job ", fence.job.value,
+                                  " has not said yet how much there will be")
+                    : WeightsFile::Open(FolderOf(fence.job), fence, layout);
+    done(layout.tensors.empty() ? absl::OkStatus() : file.status());
+    expected_.emplace(fence.job, Expected{fence, std::move(file)});
   });
 }
 

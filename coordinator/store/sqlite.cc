@@ -36,8 +36,7 @@ absl::Status Database::Error(int code) const {
   switch (code & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return DataLoss(message,
-                      "; move the file away to start without what it knew");
+      return DataLoss(message, kMoveAway);
     case SQLITE_FULL:
       return ResourceExhausted(message, "; make room on that disk");
     case SQLITE_IOERR:
@@ -137,7 +136,7 @@ void StoreCheck::Run(const std::string& path) {
   if (stopping_ || (answered && check.Text(0) == "ok")) return;
   if (answered) {
     on_damage_(DataLoss("data base ", path, " is damaged: ", check.Text(0),
-                        "; move the file away to start without what it knew"));
+                        kMoveAway));
   } else if (absl::IsDataLoss(check.status())) {
     on_damage_(check.status());
   }

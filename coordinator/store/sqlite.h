@@ -17,6 +17,10 @@
 
 namespace paceline {
 
+// Ends an error about a data base that is damaged.
+inline constexpr char kMoveAway[] =
+    "; move the file away to start without what it knew";
+
 // One data base file.  Thread-compatible.  Errors of everything here: those of
 // JobStore; the message names the file.
 class Database {
@@ -122,8 +126,6 @@ class StoreCheck {
              std::function<void(const absl::Status&)> on_damage);
   // Ends a running check.
   ~StoreCheck();
-  StoreCheck(const StoreCheck&) = delete;
-  StoreCheck& operator=(const StoreCheck&) = delete;
 
  private:
   void Run(const std::string& path);

@@ -72,8 +72,7 @@ constexpr char kSettings[] =
 // The most ended jobs that one transaction thins.
 constexpr int kJobsATime = 64;
 
-constexpr char kMoveAway[] =
-    "; move the file away to start without what it knew";
+constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
 // The kinds of rows in `records`.
 constexpr int64_t kStep = 1;
@@ -492,9 +491,8 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
   Query open(*database_,
              "SELECT id, job FROM jobs WHERE id IN (SELECT id FROM job_index "
              "WHERE ended=0)");
-  PACELINE_ASSIGN_OR_RETURN(
-      std::vector<JobRecord> others,
-      ReadJobs(open, std::numeric_limits<int64_t>::max()));
+  PACELINE_ASSIGN_OR_RETURN(std::vector<JobRecord> others,
+                            ReadJobs(open, kAnyBytes));
   jobs.insert(jobs.end(), others.begin(), others.end());
   for (JobRecord& job : jobs) state.jobs[job.id()] = std::move(job);
   PACELINE_RETURN_IF_ERROR(LoadValues(state));
@@ -605,7 +603,7 @@ absl::StatusOr<std::vector<JobRecord>> SqliteStore::LastEnded(int64_t limit) {
               "SELECT jobs.id, job FROM job_index JOIN jobs USING (id) "
               "WHERE ended>0 ORDER BY ended DESC, id DESC LIMIT ?",
               limit);
-  return ReadJobs(query, std::numeric_limits<int64_t>::max());
+  return ReadJobs(query, kAnyBytes);
 }
 
 absl::StatusOr<JobId> SqliteStore::FindRequest(const std::string& request_id) {
@@ -666,7 +664,6 @@ absl::StatusOr<std::vector<v1::EvaluationRecord>> SqliteStore::Evaluations(
 
 absl::StatusOr<StoredRows> SqliteStore::RowsAfter(JobId job, int64_t after_step,
                                                   int64_t limit) {
-  constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
   int64_t last = kAnyBytes;  // step
   const auto read = [&](int64_t kind, auto& rows) -> absl::Status {
     Query query(*database_,

@@ -142,7 +142,7 @@ std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
 }
 
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
-               MetricsRegistry& registry, const Readiness& readiness,
+               MetricsRegistry& registry, const std::atomic<bool>& serves,
                std::function<std::string()> own_http_address, bool own_tls) {
   server.Get("/", [&coordinator] { return Page(coordinator); });
   server.Get("/page.js", [] {
@@ -159,13 +159,13 @@ void AddRoutes(HttpServer& server, Coordinator& coordinator,
                       "text/plain; version=0.0.4; charset=utf-8"};
   });
   const auto if_it_answers = [&coordinator](std::string text) {
-    return coordinator.Answers(kAnswerPatience)
+    return coordinator.Summary(kAnswerPatience).has_value()
                ? HttpAnswer{200, std::move(text)}
                : HttpAnswer{503, "the coordinator's loop does not answer\n"};
   };
   server.Get("/healthz", [if_it_answers] { return if_it_answers("ok\n"); });
-  server.Get("/readyz", [&coordinator, &readiness, if_it_answers] {
-    if (!readiness.serving) return HttpAnswer{503, "not serving gRPC yet\n"};
+  server.Get("/readyz", [&coordinator, &serves, if_it_answers] {
+    if (!serves) return HttpAnswer{503, "not serving gRPC yet\n"};
     if (!coordinator.StoreWorks()) {
       return HttpAnswer{503, "the store refuses writes\n"};
     }

@@ -22,20 +22,16 @@ std::string ServiceDiscoveryJson(const std::vector<v1::Worker>& workers,
                                  const std::string& own_http_address,
                                  bool own_tls);
 
-// /readyz answers from these.
-struct Readiness {
-  std::atomic<bool> serving{false};  // gRPC listens
-};
-
 // Adds the page at /, its events at /watch, /metrics, /healthz (the loop
 // answers), /readyz (it also serves and its store takes writes) and /sd to
 // `server`, which all others outlive.  A handler waits at most two seconds for
 // the loop.
 //
+// serves: whether gRPC listens, for /readyz.
 // own_http_address: called for each /sd; known only after Start().
 // own_tls: the server speaks https.
 void AddRoutes(HttpServer& server, Coordinator& coordinator,
-               MetricsRegistry& registry, const Readiness& readiness,
+               MetricsRegistry& registry, const std::atomic<bool>& serves,
                std::function<std::string()> own_http_address, bool own_tls);
 
 // Its script and its style, as they are in page/.

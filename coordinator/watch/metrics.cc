@@ -155,12 +155,10 @@ int64_t CoordinatorMetrics::SetDiskFree(const std::string& folder,
 }
 
 void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
-  std::map<std::string, int> workers_by_state = {
-      {"idle", 0},    {"busy", 0}, {"measuring", 0},
-      {"suspect", 0}, {"lost", 0}, {"stopped", 0}};
+  std::map<v1::WorkerState, int> workers_by_state;
   std::set<std::string> present;
   for (const v1::Worker& worker : workers) {
-    ++workers_by_state[WorkerStateName(worker.state())];
+    ++workers_by_state[worker.state()];
     const std::string& name = worker.registration().name();
     registry_.GetGauge(kWorkerState, {name}).Set(worker.state());
     present.insert(name);
@@ -169,8 +167,10 @@ void CoordinatorMetrics::SetWorkers(const std::vector<v1::Worker>& workers) {
     if (!present.contains(name)) registry_.RemoveSeries(kWorkerState, name);
   }
   workers_ = std::move(present);
-  for (const auto& [state, count] : workers_by_state) {
-    registry_.GetGauge(kWorkers, {state}).Set(count);
+  for (int i = 1; i < v1::WorkerState_ARRAYSIZE; ++i) {
+    const auto state = v1::WorkerState(i);
+    registry_.GetGauge(kWorkers, {WorkerStateName(state)})
+        .Set(workers_by_state[state]);
   }
 }
 
@@ -195,10 +195,10 @@ void CoordinatorMetrics::Update(
     registry_.GetGauge(kJobStep, {id}).Set(job.step());
     registry_.GetGauge(kJobSteps, {id}).Set(job.steps());
     registry_.GetGauge(kJobRate, {id}).Set(job.samples_per_second());
-    SetDrift(job);
-    SetReplicas(job);
-    SetGroup(job);
-    SetRecovery(job);
+    SetDrift(id, job);
+    SetReplicas(id, job);
+    SetGroup(id, job);
+    SetRecovery(id, job);
     if (job.has_loss()) registry_.GetGauge(kJobLoss, {id}).Set(job.loss());
     if (job.has_accuracy()) {
       registry_.GetGauge(kJobAccuracy, {id}).Set(job.accuracy());
@@ -220,9 +220,9 @@ void CoordinatorMetrics::CountRecovery(const v1::Recovery& recovery) {
   }
 }
 
-void CoordinatorMetrics::SetRecovery(const v1::Job& job) {
+void CoordinatorMetrics::SetRecovery(const std::string& id,
+                                     const v1::Job& job) {
   if (!job.has_floor_step()) return;
-  const std::string id = absl::StrCat(job.id());
   registry_.GetGauge(kFloor, {id}).Set(job.floor_step());
   registry_.GetGauge(kSnapshotAge, {id})
       .Set(std::max<int64_t>(0, job.step() - job.floor_step()));
@@ -247,8 +247,7 @@ void CoordinatorMetrics::CountCheckpoints(const CheckpointCounts& counts) {
       .RaiseTo(absl::ToDoubleSeconds(counts.took));
 }
 
-void CoordinatorMetrics::SetDrift(const v1::Job& job) {
-  const std::string id = absl::StrCat(job.id());
+void CoordinatorMetrics::SetDrift(const std::string& id, const v1::Job& job) {
   if (job.has_estimate()) {
     registry_.GetGauge(kStepPredicted, {id}).Set(job.estimate().step_seconds());
   }
@@ -273,8 +272,8 @@ void CoordinatorMetrics::SetDrift(const v1::Job& job) {
   }
 }
 
-void CoordinatorMetrics::SetReplicas(const v1::Job& job) {
-  const std::string id = absl::StrCat(job.id());
+void CoordinatorMetrics::SetReplicas(const std::string& id,
+                                     const v1::Job& job) {
   int64_t& shown = replicas_[JobId{job.id()}];
   if (shown != job.plan_version()) {
     registry_.RemoveSeries(kReplicaMicroBatches, id);
@@ -296,7 +295,7 @@ void CoordinatorMetrics::SetReplicas(const v1::Job& job) {
   }
 }
 
-void CoordinatorMetrics::SetGroup(const v1::Job& job) {
+void CoordinatorMetrics::SetGroup(const std::string& id, const v1::Job& job) {
   int members = 0;
   int listeners = 0;
   for (const v1::JobWorker& worker : job.workers()) {
@@ -305,7 +304,6 @@ void CoordinatorMetrics::SetGroup(const v1::Job& job) {
     }
   }
   if (members + listeners == 0) return;
-  const std::string id = absl::StrCat(job.id());
   registry_.GetGauge(kGroupMembers, {id, "member"}).Set(members);
   registry_.GetGauge(kGroupMembers, {id, "listener"}).Set(listeners);
 }

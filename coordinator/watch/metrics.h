@@ -134,10 +134,10 @@ class CoordinatorMetrics {
 
  private:
   void SetWorkers(const std::vector<v1::Worker>& workers);
-  void SetDrift(const v1::Job& job);
-  void SetReplicas(const v1::Job& job);
-  void SetGroup(const v1::Job& job);
-  void SetRecovery(const v1::Job& job);
+  void SetDrift(const std::string& id, const v1::Job& job);
+  void SetReplicas(const std::string& id, const v1::Job& job);
+  void SetGroup(const std::string& id, const v1::Job& job);
+  void SetRecovery(const std::string& id, const v1::Job& job);
 
   MetricsRegistry& registry_;
   std::vector<Histogram> loop_cpu_;  // by LoopWork

@@ -67,27 +67,23 @@ std::vector<std::vector<MemberId>> Holdings::HoldersOf(Cut cut) const {
 }
 
 std::map<Cut, int> Holdings::Copies(const std::set<MemberId>& without) const {
-  std::map<Piece, std::set<MachineId>> machines;
+  std::map<Cut, std::vector<std::set<MachineId>>> machines;  // [layers]
   for (const auto& [process, held] : held_) {
     if (without.count(process) > 0) continue;
     for (const Piece& piece : held.pieces) {
+      if (piece.layer < 0 || piece.layer >= layers_) continue;
       if (one_process_ && !HoldsAll(held, piece.cut)) continue;
-      machines[piece].insert(held.machine);
+      auto& holders = machines[piece.cut];
+      holders.resize(layers_);
+      holders[piece.layer].insert(held.machine);
     }
-  }
-  std::map<Cut, std::pair<int, int>> found;  // layers held, fewest machines
-  for (const auto& [piece, holders] : machines) {
-    if (piece.layer < 0 || piece.layer >= layers_) continue;
-    const int count = static_cast<int>(holders.size());
-    auto& [layers, fewest] = found[piece.cut];
-    fewest = layers == 0 ? count : std::min(fewest, count);
-    ++layers;
   }
   std::map<Cut, int> copies;
-  for (const auto& [cut, layers_and_fewest] : found) {
-    if (layers_and_fewest.first == layers_) {
-      copies[cut] = layers_and_fewest.second;
-    }
+  for (const auto& [cut, holders] : machines) {
+    const auto rarest = std::min_element(
+        holders.begin(), holders.end(),
+        [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    if (!rarest->empty()) copies[cut] = static_cast<int>(rarest->size());
   }
   return copies;
 }

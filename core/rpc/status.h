@@ -51,8 +51,6 @@ class CallDeadline {
   CallDeadline(absl::Duration after, std::function<void()> expired);
   // Waits for `expired` where that is running.  Not from within it.
   ~CallDeadline();
-  CallDeadline(const CallDeadline&) = delete;
-  CallDeadline& operator=(const CallDeadline&) = delete;
 
  private:
   struct State;

@@ -186,7 +186,7 @@ class TestCoordinator {
     clock_.Advance(time);
     coordinator_.Tick();
     for (int i = 0; i < 2; ++i) {
-      ASSERT_TRUE(coordinator_.Answers(absl::Minutes(1)));
+      ASSERT_TRUE(coordinator_.Summary(absl::Minutes(1)).has_value());
     }
   }
 

@@ -135,7 +135,8 @@ class RpcTest : public testing::Test {
   // From now on the store has no room.
   void FillDisk() {
     ticker_.reset();
-    ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));  // the loop is idle
+    ASSERT_TRUE(coordinator_.Summary(absl::Seconds(60))
+                    .has_value());  // the loop is idle
     store_.FailWith(absl::ResourceExhaustedError("disk is full"));
   }
 
@@ -623,7 +624,7 @@ TEST_F(RpcTest, DeleteOnAFullDiskIsAnErrorAndLeavesTheJob) {
   EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
   store_.FailWith(absl::OkStatus());
   coordinator_.Tick();
-  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));
+  ASSERT_TRUE(coordinator_.Summary(absl::Seconds(60)).has_value());
   EXPECT_EQ(GetJob(job).state(), v1::JOB_STATE_STOPPED);
 }
 
@@ -642,12 +643,12 @@ TEST_F(RpcTest, FullDiskIsSaidOfTheJobAndCostsNoRecord) {
       Call(&Control::GetEvents, Of<v1::GetEventsRequest>(job)).value();
   EXPECT_EQ(events.events().rbegin()->kind(), "store");
 
-  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));
+  ASSERT_TRUE(coordinator_.Summary(absl::Seconds(60)).has_value());
   store_.FailWith(absl::OkStatus());
   worker.Beat(BeatOf(run, kRunning, 2));
   EXPECT_EQ(worker.ReadAck(), 2);
   coordinator_.Tick();
-  ASSERT_TRUE(coordinator_.Answers(absl::Seconds(60)));
+  ASSERT_TRUE(coordinator_.Summary(absl::Seconds(60)).has_value());
   EXPECT_EQ(GetJob(job).why(), "");
   EXPECT_EQ(GetJob(job).curve_size(), 1);
 }
