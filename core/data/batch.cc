@@ -52,14 +52,8 @@ constexpr uint64_t kPartsStream = 0x70617274;  // "part"
 // A group of members gets a run of the sorted samples, and spreads it over its
 // members.
 int GroupsOf(DistributionKind kind, int parts) {
-  switch (kind) {
-    case DistributionKind::kByLabel:
-      return parts;
-    case DistributionKind::kClustered:
-      return std::min(2, parts);
-    default:
-      return 1;
-  }
+  if (kind == DistributionKind::kByLabel) return parts;
+  return kind == DistributionKind::kClustered ? std::min(2, parts) : 1;
 }
 
 // Fills one group after the other.  Each sample goes to the member of the group

@@ -277,14 +277,12 @@ int64_t LeastParts(const RuleSpec& rule, int64_t first, int64_t last,
 
 RuleSpec RuleOf(const JobSpec& spec) {
   const AggregationSpec& a = spec.aggregation;
-  RuleSpec rule;
-  rule.name = a.rule;
-  rule.k = a.k;
-  rule.selected = a.selected;
-  rule.alpha = a.alpha;
-  rule.gamma = a.gamma > 0 ? a.gamma : spec.train.learning_rate.base;
-  rule.rho = a.rho;
-  return rule;
+  return {.name = a.rule,
+          .k = a.k,
+          .selected = a.selected,
+          .alpha = a.alpha,
+          .gamma = a.gamma > 0 ? a.gamma : spec.train.learning_rate.base,
+          .rho = a.rho};
 }
 
 int32_t ShardsOf(const JobSpec& spec, const ModelDescription& model,

@@ -49,15 +49,14 @@ std::map<std::string, std::string> MadeWithOf(const JobSpec& given,
   JobSpec spec = given;
   spec.data = WithPixelScale(spec.data);
   std::vector<GivenKey> keys;
-  for (const JobKey& key : JobKeys()) {
-    if (key.bearing != Bearing::kNone) keys.push_back({key.path});
-  }
   std::map<std::string, std::string> made = {
       {kOperationsKey, OperationsOf(model)}};
-  for (const GivenKey& each : keys) {
-    const KeyValue value = FindJobKey(each.path)->at(spec, 0);
+  for (const JobKey& key : JobKeys()) {
+    if (key.bearing == Bearing::kNone) continue;
+    keys.push_back({key.path});
+    const KeyValue value = key.at(spec, 0);
     const auto* const text = std::get_if<std::string*>(&value);
-    made[each.path] = text == nullptr ? ValueText(value) : **text;
+    made[key.path] = text == nullptr ? ValueText(value) : **text;
   }
   for (const UnusedKey& unused : UnusedKeys(spec, keys)) {
     made.erase(unused.path);

@@ -36,11 +36,7 @@ bool IsFinite(const StepReport& report) {
 }
 
 StepVerdict Skip(int64_t step, std::string why) {
-  StepVerdict verdict;
-  verdict.step = step;
-  verdict.skip = true;
-  verdict.why = std::move(why);
-  return verdict;
+  return {.step = step, .skip = true, .why = std::move(why)};
 }
 
 // 1 - beta^updates.

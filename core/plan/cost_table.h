@@ -49,11 +49,8 @@ struct WireCost {
 };
 
 // The cost of a ring all-reduce between the replicas of a stage, per
-// micro-batch.
-struct SyncCost {
-  double seconds_per_byte = 0;  // of parameters
-  double latency_seconds = 0;
-};
+// micro-batch; its bytes are those of the parameters.
+using SyncCost = WireCost;
 
 // Returns the rate between `left` and `right` members.  A member is a device,
 // or a kind of which its side has several devices:

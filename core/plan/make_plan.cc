@@ -459,22 +459,20 @@ int64_t NeedOf(const JobSpec& spec, const ModelDescription& model,
 
 absl::Status CheckNeed(const JobSpec& spec, const PlannerWorker& worker,
                        const Load& load, int64_t need_bytes) {
+  std::string need =
+      absl::StrCat("its ", StagesText(load.stages), " would need");
+  std::vector<std::string> remedies = {
+      "more workers", "a smaller train.micro_batch",
+      "a smaller infer.micro_batch", "other pipeline.cuts"};
   if (IsDataParallel(spec)) {
-    return CheckMemory(
-        worker, need_bytes,
-        absl::StrCat("as one of ",
-                     Counted(LeastMembers(spec.aggregation), "member"),
-                     " with the whole model it would need"),
-        RemediesFor(spec,
-                    {"a smaller train.micro_batch", "more aggregation.shards",
-                     "aggregation.codec bf16", "a pipeline"}));
+    need = absl::StrCat("as one of ",
+                        Counted(LeastMembers(spec.aggregation), "member"),
+                        " with the whole model it would need");
+    remedies = {"a smaller train.micro_batch", "more aggregation.shards",
+                "aggregation.codec bf16", "a pipeline"};
   }
-  return CheckMemory(
-      worker, need_bytes,
-      absl::StrCat("its ", StagesText(load.stages), " would need"),
-      RemediesFor(spec,
-                  {"more workers", "a smaller train.micro_batch",
-                   "a smaller infer.micro_batch", "other pipeline.cuts"}));
+  return CheckMemory(worker, need_bytes, need,
+                     RemediesFor(spec, std::move(remedies)));
 }
 
 // Replaces `workers` by workers of the pool that hold the loads, where such

@@ -19,6 +19,30 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
+// Puts indices of values that differ only by noise into groups.  The first
+// group has the values within 2 x noise of the median (the lower one of an even
+// number), relative to it; the next groups come from the remaining values in
+// the same way.  Values stay out of all groups once the median of the remaining
+// ones is not above 0.
+std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
+                                              double noise) {
+  std::vector<size_t> left(values.size());
+  std::iota(left.begin(), left.end(), 0);
+  std::ranges::stable_sort(left, {}, [&](size_t i) { return values[i]; });
+  std::vector<std::vector<size_t>> groups;
+  while (!left.empty()) {
+    const double median = values[left[(left.size() - 1) / 2]];
+    if (!(median > 0)) break;
+    const auto others =
+        std::stable_partition(left.begin(), left.end(), [&](size_t i) {
+          return std::abs(values[i] / median - 1) <= 2 * noise;
+        });
+    groups.emplace_back(left.begin(), others);
+    left.erase(left.begin(), others);
+  }
+  return groups;
+}
+
 using Members = std::vector<DeviceProfile*>;
 // Key without the device, CPU model, capability, whether a quota stops the
 // thread, number of layers.
@@ -143,25 +167,6 @@ void PoolWork(const LayerMembers& members) {
 }
 
 }  // namespace
-
-std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
-                                              double noise) {
-  std::vector<size_t> left(values.size());
-  std::iota(left.begin(), left.end(), 0);
-  std::ranges::stable_sort(left, {}, [&](size_t i) { return values[i]; });
-  std::vector<std::vector<size_t>> groups;
-  while (!left.empty()) {
-    const double median = values[left[(left.size() - 1) / 2]];
-    if (!(median > 0)) break;
-    const auto others =
-        std::stable_partition(left.begin(), left.end(), [&](size_t i) {
-          return std::abs(values[i] / median - 1) <= 2 * noise;
-        });
-    groups.emplace_back(left.begin(), others);
-    left.erase(left.begin(), others);
-  }
-  return groups;
-}
 
 std::vector<DeviceProfile> PoolLikeDevices(std::vector<DeviceProfile> profiles,
                                            std::vector<LikeDevices>* like) {

@@ -11,14 +11,6 @@
 
 namespace paceline {
 
-// Puts indices of values that differ only by noise into groups.  The first
-// group has the values within 2 x noise of the median (the lower one of an even
-// number), relative to it; the next groups come from the remaining values in
-// the same way.  Values stay out of all groups once the median of the remaining
-// ones is not above 0.
-std::vector<std::vector<size_t>> GroupsOfLike(const std::vector<double>& values,
-                                              double noise);
-
 // Two profiles of one machine differ by about this much (measured on virtual
 // machines that share their cores with others; bare ones repeat better).
 inline constexpr double kRepeatability = 0.1;

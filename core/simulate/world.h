@@ -135,9 +135,7 @@ struct World {
     MemoryMeter& meter = memory[worker];
     meter.now += bytes;
     meter.peak = std::max(meter.peak, meter.now);
-    if (trace.keeps()) {
-      trace.Add(MemorySample{now, program.device_of[worker], meter.now});
-    }
+    trace.Add(MemorySample{now, program.device_of[worker], meter.now});
   }
 };
 

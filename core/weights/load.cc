@@ -177,6 +177,13 @@ struct Differences {
   bool only_head = true;  // all of them are the head's
 };
 
+// Whether tensors of `from` can be read as values of `to` without loss: equal
+// ones, and the shorter floats as float32.
+bool Converts(DType from, DType to) {
+  return from == to ||
+         (to == DType::kF32 && (from == DType::kBF16 || from == DType::kF16));
+}
+
 void Compare(const Parameter& parameter, const TensorPlace& tensor,
              Differences& differences) {
   if (tensor.shape != parameter.shape) {
@@ -379,11 +386,6 @@ bool IsHead(const ModelDescription& model, const std::string& parameter) {
   const std::string& head = last.operations.back().name;
   return !head.empty() && last.borrowed.empty() &&
          absl::StartsWith(parameter, head + ".");
-}
-
-bool Converts(DType from, DType to) {
-  return from == to ||
-         (to == DType::kF32 && (from == DType::kBF16 || from == DType::kF16));
 }
 
 absl::Status CheckWeights(const ModelDescription& model,

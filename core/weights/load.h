@@ -39,10 +39,6 @@ absl::StatusOr<std::vector<NamedTensor>> LoadWeights(
 // is an embedding too.
 bool IsHead(const ModelDescription& model, const std::string& parameter);
 
-// Whether tensors of `from` can be read as values of `to` without loss: equal
-// ones, and the shorter floats as float32.
-bool Converts(DType from, DType to);
-
 // Compares names, shapes and dtypes of a whole file with a whole model, in
 // any order.  A second name of a parameter (ModelDescription::aliases) may be
 // there beside the first or in its place; the reader of the values compares

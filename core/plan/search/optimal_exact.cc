@@ -175,6 +175,26 @@ struct Edge {
   }
 };
 
+// A pair of least costs: no placement of the remaining layers is below it in
+// both.
+struct RestCost {
+  double sum = 0;
+  double pace = 0;
+
+  friend auto operator<=>(const RestCost&, const RestCost&) = default;
+};
+
+// Returns the least cost of an edge with its share of the transfers: each side
+// of a boundary counts one half.
+RestCost LeastOf(const PlanProblem& problem, const Edge& edge) {
+  const double sum = edge.seconds + (edge.before.delay + edge.after.delay) / 2;
+  if (!problem.overlap) {
+    return {sum, edge.seconds + edge.before.delay + edge.after.delay};
+  }
+  return {sum,
+          std::max({edge.seconds, edge.before.occupied, edge.after.occupied})};
+}
+
 // The search keeps only placements cheaper than `seconds`; least_sum bounds the
 // layers that are still to be laid.
 struct Limit {
@@ -326,16 +346,15 @@ Edges::Edges(const CostTable& table, const Sets& sets, const Limit& limit)
           edge.after = LeastTransfer(set, shares.data(), nearest[code].after,
                                      table.BytesBefore(last));
         }
-        double pace =
-            std::max({edge.seconds, edge.before.occupied, edge.after.occupied});
-        if (!table.problem().overlap) {
-          pace = edge.seconds + edge.before.delay + edge.after.delay;
-        }
         const double others = limit.least_sum[first] + limit.least_sum[layers] -
                               limit.least_sum[last];
         const double sum =
             edge.seconds + edge.before.delay + edge.after.delay + others;
-        if (weights.sum * sum + weights.pace * pace >= limit.seconds) continue;
+        if (weights.sum * sum +
+                weights.pace * LeastOf(table.problem(), edge).pace >=
+            limit.seconds) {
+          continue;
+        }
         edge.shares = static_cast<int>(shares_.size());
         shares_.insert(shares_.end(), shares.begin(), shares.end());
         edges_.push_back(edge);
@@ -363,26 +382,6 @@ TransferCost TransferOf(const CostTable& table, const Sets& sets, int cut,
 }
 
 // --- the layers before a cut -------------------------------------------------
-
-// A pair of least costs: no placement of the remaining layers is below it in
-// both.
-struct RestCost {
-  double sum = 0;
-  double pace = 0;
-
-  friend auto operator<=>(const RestCost&, const RestCost&) = default;
-};
-
-// Returns the least cost of an edge with its share of the transfers: each side
-// of a boundary counts one half.
-RestCost LeastOf(const PlanProblem& problem, const Edge& edge) {
-  const double sum = edge.seconds + (edge.before.delay + edge.after.delay) / 2;
-  if (!problem.overlap) {
-    return {sum, edge.seconds + edge.before.delay + edge.after.delay};
-  }
-  return {sum,
-          std::max({edge.seconds, edge.before.occupied, edge.after.occupied})};
-}
 
 // Keeps the pairs none of which is better in both; if too many remain, joins
 // neighbours to a pair below both.

@@ -493,6 +493,11 @@ void Descend(const CostTable& table, int steps, Relaxation& relaxation,
   }
 }
 
+namespace {
+
+// Sets the memberships to those of `placed`, hard, then lets the cuts alone
+// descend.  The old cuts suited the soft memberships, which rounding has
+// changed.
 void SettleCuts(const CostTable& table, int steps,
                 const std::vector<WalkStage>& placed, Relaxation& relaxation,
                 std::vector<double>& logits) {
@@ -520,8 +525,6 @@ void SettleCuts(const CostTable& table, int steps,
     rate *= kCoolRate;
   }
 }
-
-namespace {
 
 // Returns all numbers up to 8, then each about half as large again.
 std::vector<int> StagesToTry(const CostTable& table) {

@@ -147,11 +147,4 @@ std::vector<double> RandomLogits(const Relaxation& relaxation, int stages,
 void Descend(const CostTable& table, int steps, Relaxation& relaxation,
              std::vector<double>& logits);
 
-// Sets the memberships to those of `placed`, hard, then lets the cuts alone
-// descend.  The old cuts suited the soft memberships, which rounding has
-// changed.
-void SettleCuts(const CostTable& table, int steps,
-                const std::vector<WalkStage>& placed, Relaxation& relaxation,
-                std::vector<double>& logits);
-
 }  // namespace paceline

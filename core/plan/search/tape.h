@@ -44,7 +44,10 @@ class Tape {
   Tape() { Clear(); }
 
   // Forgets all numbers.
-  void Clear();
+  void Clear() {
+    steps_.assign(1, {});
+    products_.clear();
+  }
 
   // Inputs come before all other numbers.
   Traced Input(double value) { return Put(value, {}); }
@@ -70,11 +73,40 @@ class Tape {
   // product, not one step for each operation.
   std::vector<Traced> Multiply(const std::vector<double>& links, bool turned,
                                const std::vector<Traced>& values,
-                               size_t columns);
+                               size_t columns) {
+    Product product{&links, turned, columns, steps_.size(), {}};
+    std::vector<double> in;
+    for (const Traced& value : values) {
+      in.push_back(value.value);
+      product.values.push_back(value.at);
+    }
+    products_.push_back(std::move(product));
+    std::vector<double> out(in.size(), 0);
+    AddProduct(links, turned, in, columns, out);
+    std::vector<Traced> result;
+    for (const double value : out) result.push_back(Put(value, {}));
+    return result;
+  }
 
   // Puts the slopes of `result` by the first slopes.size() inputs.
   // O(numbers on the tape).
-  void PutSlopes(const Traced& result, std::vector<double>& slopes);
+  void PutSlopes(const Traced& result, std::vector<double>& slopes) {
+    slopes_.assign(steps_.size(), 0);
+    slopes_[result.at] = 1;
+    size_t products = products_.size();
+    for (size_t at = steps_.size() - 1; at > 0; --at) {
+      // All numbers that depend on a product come after it.
+      if (products > 0 && products_[products - 1].first == at) {
+        PutSlopesOf(products_[--products]);
+      }
+      const double slope = slopes_[at];
+      if (slope == 0) continue;
+      const Step& step = steps_[at];
+      slopes_[step.a] += slope * step.by_a;
+      slopes_[step.b] += slope * step.by_b;
+    }
+    std::copy_n(slopes_.begin() + 1, slopes.size(), slopes.begin());
+  }
 
  private:
   struct Product {
@@ -85,80 +117,37 @@ class Tape {
     std::vector<int> values;  // positions of the operands
   };
 
-  void PutSlopesOf(const Product& product);
+  // Adds links x in to `out`.
+  static void AddProduct(const std::vector<double>& links, bool turned,
+                         const std::vector<double>& in, size_t columns,
+                         std::vector<double>& out) {
+    const size_t rows = in.size() / columns;
+    for (size_t u = 0; u < rows; ++u) {
+      double* const to = &out[u * columns];
+      for (size_t v = 0; v < rows; ++v) {
+        const double link = turned ? links[v * rows + u] : links[u * rows + v];
+        if (link == 0) continue;
+        const double* const from = &in[v * columns];
+        for (size_t c = 0; c < columns; ++c) to[c] += link * from[c];
+      }
+    }
+  }
+
+  void PutSlopesOf(const Product& product) {
+    const auto first =
+        slopes_.begin() + static_cast<std::ptrdiff_t>(product.first);
+    const std::vector<double> out(
+        first, first + static_cast<std::ptrdiff_t>(product.values.size()));
+    std::vector<double> in(out.size(), 0);
+    AddProduct(*product.links, !product.turned, out, product.columns, in);
+    for (size_t i = 0; i < in.size(); ++i) slopes_[product.values[i]] += in[i];
+  }
 
   // Entry 0 is unused: constants have position 0.
   std::vector<Step> steps_;
   std::vector<Product> products_;
   std::vector<double> slopes_;  // scratch
 };
-
-// Adds links x in to `out`.
-inline void AddProduct(const std::vector<double>& links, bool turned,
-                       const std::vector<double>& in, size_t columns,
-                       std::vector<double>& out) {
-  const size_t rows = in.size() / columns;
-  for (size_t u = 0; u < rows; ++u) {
-    double* const to = &out[u * columns];
-    for (size_t v = 0; v < rows; ++v) {
-      const double link = turned ? links[v * rows + u] : links[u * rows + v];
-      if (link == 0) continue;
-      const double* const from = &in[v * columns];
-      for (size_t c = 0; c < columns; ++c) to[c] += link * from[c];
-    }
-  }
-}
-
-inline void Tape::Clear() {
-  steps_.assign(1, {});
-  products_.clear();
-}
-
-inline std::vector<Traced> Tape::Multiply(const std::vector<double>& links,
-                                          bool turned,
-                                          const std::vector<Traced>& values,
-                                          size_t columns) {
-  Product product{&links, turned, columns, steps_.size(), {}};
-  std::vector<double> in;
-  for (const Traced& value : values) {
-    in.push_back(value.value);
-    product.values.push_back(value.at);
-  }
-  products_.push_back(std::move(product));
-  std::vector<double> out(in.size(), 0);
-  AddProduct(links, turned, in, columns, out);
-  std::vector<Traced> result;
-  for (const double value : out) result.push_back(Put(value, {}));
-  return result;
-}
-
-inline void Tape::PutSlopesOf(const Product& product) {
-  const auto first =
-      slopes_.begin() + static_cast<std::ptrdiff_t>(product.first);
-  const std::vector<double> out(
-      first, first + static_cast<std::ptrdiff_t>(product.values.size()));
-  std::vector<double> in(out.size(), 0);
-  AddProduct(*product.links, !product.turned, out, product.columns, in);
-  for (size_t i = 0; i < in.size(); ++i) slopes_[product.values[i]] += in[i];
-}
-
-inline void Tape::PutSlopes(const Traced& result, std::vector<double>& slopes) {
-  slopes_.assign(steps_.size(), 0);
-  slopes_[result.at] = 1;
-  size_t products = products_.size();
-  for (size_t at = steps_.size() - 1; at > 0; --at) {
-    // All numbers that depend on a product come after it.
-    if (products > 0 && products_[products - 1].first == at) {
-      PutSlopesOf(products_[--products]);
-    }
-    const double slope = slopes_[at];
-    if (slope == 0) continue;
-    const Step& step = steps_[at];
-    slopes_[step.a] += slope * step.by_a;
-    slopes_[step.b] += slope * step.by_b;
-  }
-  std::copy_n(slopes_.begin() + 1, slopes.size(), slopes.begin());
-}
 
 inline Traced Joined(double value, const Traced& a, double by_a,
                      const Traced& b = {}, double by_b = 0) {

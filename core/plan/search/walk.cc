@@ -67,6 +67,25 @@ double Slowest(const CostTable& table, LayerRange layers,
   return uneven ? 1 / rate : most / static_cast<double>(devices.size());
 }
 
+// Returns the first layer of the right half when `layers` is cut so that both
+// halves take about as long, the left one on `left`, the right one on `right`.
+// `layers` holds at least two.  O(devices x log layers).
+int BalancedCut(const CostTable& table, LayerRange layers,
+                const std::vector<int>& left, const std::vector<int>& right) {
+  int least = layers.first + 1;
+  int most = layers.last - 1;
+  while (least < most) {
+    const int middle = least + (most - least) / 2;
+    if (Slowest(table, {layers.first, middle}, left) <
+        Slowest(table, {middle, layers.last}, right)) {
+      least = middle + 1;
+    } else {
+      most = middle;
+    }
+  }
+  return least;
+}
+
 bool Balance(const Step& step, int stage) {
   const WalkStage& left = step.state.stage(stage - 1);
   const WalkStage& right = step.state.stage(stage);
@@ -513,31 +532,6 @@ Placement WalkState::ToPlacement() const {
   return placement;
 }
 
-int BalancedCut(const CostTable& table, LayerRange layers,
-                const std::vector<int>& left, const std::vector<int>& right) {
-  int least = layers.first + 1;
-  int most = layers.last - 1;
-  while (least < most) {
-    const int middle = least + (most - least) / 2;
-    if (Slowest(table, {layers.first, middle}, left) <
-        Slowest(table, {middle, layers.last}, right)) {
-      least = middle + 1;
-    } else {
-      most = middle;
-    }
-  }
-  return least;
-}
-
-std::vector<int> QuickestFirst(const CostTable& table) {
-  std::vector<int> devices(table.devices());
-  std::iota(devices.begin(), devices.end(), 0);
-  std::ranges::stable_sort(devices, {}, [&](int device) {
-    return table.ComputeOnly(0, table.layers(), device);
-  });
-  return devices;
-}
-
 std::vector<WalkStage> ProportionalStages(const CostTable& table,
                                           const std::vector<int>& devices) {
   const int layers = table.layers();
@@ -696,6 +690,16 @@ void Shuffle(std::vector<int>& values, SplitMix64& random) {
   for (size_t i = values.size(); i > 1; --i) {
     std::swap(values[i - 1], values[random.Below(i)]);
   }
+}
+
+// Returns the devices, the quickest for the whole chain first; ties by number.
+std::vector<int> QuickestFirst(const CostTable& table) {
+  std::vector<int> devices(table.devices());
+  std::iota(devices.begin(), devices.end(), 0);
+  std::ranges::stable_sort(devices, {}, [&](int device) {
+    return table.ComputeOnly(0, table.layers(), device);
+  });
+  return devices;
 }
 
 // Returns all devices, the quickest first.  Each next one has the cheapest wire

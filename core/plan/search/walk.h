@@ -90,15 +90,6 @@ class WalkState {
 
 // --- steps ------------------------------------------------------------------
 
-// Returns the first layer of the right half when `layers` is cut so that both
-// halves take about as long, the left one on `left`, the right one on `right`.
-// `layers` holds at least two.  O(devices x log layers).
-int BalancedCut(const CostTable& table, LayerRange layers,
-                const std::vector<int>& left, const std::vector<int>& right);
-
-// Returns the devices, the quickest for the whole chain first; ties by number.
-std::vector<int> QuickestFirst(const CostTable& table);
-
 // Returns one stage for each of `devices` in this order, with layers in
 // proportion to their speeds, at least one each.  1 <= devices.size() <=
 // layers.
