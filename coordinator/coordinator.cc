@@ -332,22 +332,20 @@ void Coordinator::Attach(StreamId id, std::shared_ptr<WorkerStream> stream,
         brain_.OnAttach(registration, id, Now());
     if (verdict.ok()) streams_[id] = stream;
     replies_.push_back([this, id, verdict, done](const absl::Status& stored) {
-      if (!verdict.ok()) {
-        done(verdict.status());
-      } else if (!stored.ok()) {
+      if (!verdict.ok()) return done(verdict.status());
+      if (!stored.ok()) {
         // After a restart, the coordinator would not know this worker.
         streams_.erase(id);
         brain_.OnStreamBroken(id, Now());
-        done(Unavailable(stored.message()));
-      } else {
-        const absl::Duration lease = policy_.membership.lease;
-        v1::Welcome welcome;
-        welcome.set_worker_id(verdict->id.value);
-        welcome.set_heartbeat_period_ms(
-            absl::ToInt64Milliseconds(lease / kHeartbeatsALease));
-        welcome.set_lease_ms(absl::ToInt64Milliseconds(lease));
-        done(std::move(welcome));
+        return done(Unavailable(stored.message()));
       }
+      const absl::Duration lease = policy_.membership.lease;
+      v1::Welcome welcome;
+      welcome.set_worker_id(verdict->id.value);
+      welcome.set_heartbeat_period_ms(
+          absl::ToInt64Milliseconds(lease / kHeartbeatsALease));
+      welcome.set_lease_ms(absl::ToInt64Milliseconds(lease));
+      done(std::move(welcome));
     });
   });
 }
@@ -507,10 +505,8 @@ void Coordinator::OnChecked(absl::StatusOr<Submission> submission, bool dry_run,
                             const Done<v1::SubmitJobResponse>& done) {
   if (submission.ok() && !submission->repeated && !dry_run) {
     // A transaction of its own: the job is on the disk, or it is not a job.
-    StoreBatch batch;
-    batch.durable = true;
-    batch.jobs[submission->job.id()] = submission->job;
-    const absl::Status stored = Commit(batch);
+    const absl::Status stored = Commit(
+        {.durable = true, .jobs = {{submission->job.id(), submission->job}}});
     if (stored.ok()) {
       brain_.OnSubmitted(submission->job, Now());
     } else {
@@ -541,9 +537,7 @@ void Coordinator::Delete(JobId job, Done<v1::DeleteJobResponse> done) {
     absl::Status deleted = brain_.CheckDelete(job);
     if (deleted.ok()) {
       // A transaction of its own: the job is gone from the disk, or it stays.
-      StoreBatch batch;
-      batch.deleted.push_back(job);
-      deleted = Commit(batch);
+      deleted = Commit({.deleted = {job}});
       if (deleted.ok()) {
         brain_.OnDeleted(job);
         const auto last = store_.LastEnded(kEndedInMemory);

@@ -96,7 +96,7 @@ std::vector<const Member*> Placed(const Plan& plan,
   return placed;
 }
 
-// What a job waits for while no candidate takes new work.
+// Names what a job waits for while no candidate takes new work.
 std::string NoneWilling(const std::vector<Candidate>& all) {
   if (all.empty()) return "a worker: none is attached";
   const bool drained =

@@ -165,13 +165,9 @@ class AttachStream final
 
   void OnReadDone(bool ok) override {
     stranger_ = nullptr;
-    if (!ok) {
-      End(absl::OkStatus());
-    } else if (!registered_) {
-      Register(incoming_);
-    } else {
-      TakeHeartbeat(incoming_);
-    }
+    if (!ok) return End(absl::OkStatus());
+    if (registered_) return TakeHeartbeat(incoming_);
+    Register(incoming_);
   }
 
   void OnWriteDone(bool /*ok*/) override {
@@ -350,22 +346,17 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::WeightsPiece> {
     bytes_ += static_cast<int64_t>(piece_.data().size());
     coordinator_.WriteWeights(std::move(piece_),
                               [this](const absl::Status& status) {
-                                if (status.ok()) {
-                                  place_ = nullptr;
-                                  Listener::OnKnown(peer_);
-                                  StartRead(&piece_);
-                                } else {
-                                  Finish(ToGrpc(status));
-                                }
+                                if (!status.ok()) return Finish(ToGrpc(status));
+                                place_ = nullptr;
+                                Listener::OnKnown(peer_);
+                                StartRead(&piece_);
                               });
   }
 
   void Close() {
     receipt_->set_bytes(bytes_);
-    if (!fence_.job.assigned()) {  // a stage without parameters
-      Finish(grpc::Status::OK);
-      return;
-    }
+    // A stage without parameters sends nothing.
+    if (!fence_.job.assigned()) return Finish(grpc::Status::OK);
     coordinator_.SyncWeights(
         fence_, [this](const absl::Status& status) { Finish(ToGrpc(status)); });
   }

@@ -178,11 +178,11 @@ absl::StatusOr<JobRecord> FromProto(const v1::Job& job) {
 }
 
 // Reads a row that holds a Message.
-template <typename Message, typename Value>
-absl::StatusOr<Value> ParseInto(const std::string& bytes,
-                                absl::string_view what) {
+template <typename Message>
+auto ParseInto(const std::string& bytes, absl::string_view what)
+    -> decltype(FromProto(Message())) {
   PACELINE_ASSIGN_OR_RETURN(const Message message, Parse<Message>(bytes, what));
-  absl::StatusOr<Value> value = FromProto(message);
+  auto value = FromProto(message);
   if (!value.ok()) return Damaged(what, value.status().message());
   return value;
 }
@@ -194,8 +194,8 @@ absl::StatusOr<std::vector<JobRecord>> ReadJobs(Query& query, int64_t bytes) {
     const std::string row = query.Text(1);
     bytes -= static_cast<int64_t>(row.size());
     PACELINE_ASSIGN_OR_RETURN(
-        jobs.emplace_back(), (ParseInto<v1::Job, JobRecord>(
-                                 row, absl::StrCat("job ", query.Integer(0)))));
+        jobs.emplace_back(),
+        ParseInto<v1::Job>(row, absl::StrCat("job ", query.Integer(0))));
   }
   PACELINE_RETURN_IF_ERROR(query.status());
   return jobs;
@@ -548,9 +548,8 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
     } else if (parts.first == "drained" && numbered) {
       state.drained.insert(WorkerId{number});
     } else if (parts.first == "group" && numbered) {
-      PACELINE_ASSIGN_OR_RETURN(
-          state.views[JobId{number}],
-          (ParseInto<v1::StoredGroup, KeptView>(value, key)));
+      PACELINE_ASSIGN_OR_RETURN(state.views[JobId{number}],
+                                ParseInto<v1::StoredGroup>(value, key));
     } else if (parts.first == "token") {
       PACELINE_ASSIGN_OR_RETURN(state.tokens[parts.second],
                                 Parse<v1::JoinToken>(value, key));
@@ -559,14 +558,12 @@ absl::Status SqliteStore::LoadValues(StoredState& state) {
     } else if (parts.first == "key") {
       state.keys[parts.second] = value;
     } else if (parts.first == "profile") {
-      PACELINE_ASSIGN_OR_RETURN(
-          const auto profile,
-          (ParseInto<v1::DeviceProfile, DeviceProfile>(value, key)));
+      PACELINE_ASSIGN_OR_RETURN(const auto profile,
+                                ParseInto<v1::DeviceProfile>(value, key));
       state.measurements.Put(profile);
     } else if (parts.first == "link") {
-      PACELINE_ASSIGN_OR_RETURN(
-          const auto link,
-          (ParseInto<v1::LinkMeasurement, LinkMeasurement>(value, key)));
+      PACELINE_ASSIGN_OR_RETURN(const auto link,
+                                ParseInto<v1::LinkMeasurement>(value, key));
       state.measurements.Put(link);
     } else {
       return Damaged(key, "no paceline-coordinator writes such a key");

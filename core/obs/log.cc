@@ -121,14 +121,9 @@ class LineBuilder {
 
  private:
   static bool NeedsQuotes(absl::string_view value) {
-    if (value.empty()) return true;
-    for (const char c : value) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte <= ' ' || byte >= 0x7F || c == '"' || c == '=' || c == '\\') {
-        return true;
-      }
-    }
-    return false;
+    return value.empty() || std::ranges::any_of(value, [](unsigned char c) {
+             return c <= ' ' || c >= 0x7F || c == '"' || c == '=' || c == '\\';
+           });
   }
 
   void AppendEscaped(char c) {
@@ -276,12 +271,10 @@ void SetLogSink(LogSink sink) {
 absl::string_view LogLevelName(LogLevel level) { return Of(level).name; }
 
 bool ParseLogLevel(absl::string_view name, LogLevel* level) {
-  for (size_t i = 0; i < kLevels.size(); ++i) {
-    if (kLevels[i].name != name) continue;
-    *level = static_cast<LogLevel>(i);
-    return true;
-  }
-  return false;
+  const auto found = std::ranges::find(kLevels, name, &Level::name);
+  if (found == kLevels.end()) return false;
+  *level = static_cast<LogLevel>(found - kLevels.begin());
+  return true;
 }
 
 uint64_t RepeatedLines::KindOf(const Line& line) {

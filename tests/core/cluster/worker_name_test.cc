@@ -1,5 +1,4 @@
 #include "core/cluster/registration.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
