@@ -427,14 +427,14 @@ struct Form {
 };
 
 constexpr Form kAny = {};
-constexpr Form kWide = {.size = 0};                    // [..., sizes[0]]
-constexpr Form kImage = {3};                           // [channels, h, w]
-constexpr Form kChannels = {3, 0, /*is_first=*/true};  // [sizes[0], h, w]
-constexpr Form kTokens = {2, 0};                       // [tokens, sizes[0]]
-constexpr Form kHeads = {2, 0, false, true};           // the same
-constexpr Form kRows = {2, 1};                         // [tokens, sizes[1]]
-constexpr Form kVectors = {2};                         // [tokens, width]
-constexpr Form kNumbers = {1};                         // [tokens]
+constexpr Form kWide = {.size = 0};                  // [..., sizes[0]]
+constexpr Form kImage = {3};                         // [channels, h, w]
+constexpr Form kPlanes = {3, 0, /*is_first=*/true};  // [sizes[0], h, w]
+constexpr Form kTokens = {2, 0};                     // [tokens, sizes[0]]
+constexpr Form kHeads = {2, 0, false, true};         // the same
+constexpr Form kRows = {2, 1};                       // [tokens, sizes[1]]
+constexpr Form kVectors = {2};                       // [tokens, width]
+constexpr Form kNumbers = {1};                       // [tokens]
 
 bool HasForm(const Form& form, const std::vector<int64_t>& sizes,
              const Shape& input) {
@@ -460,22 +460,22 @@ constexpr Kind kKinds[] = {
      kMultiplies | kHasLinearMaps | kIsOverwritable},
     {"relu", 0, kAny, Elementwise},
     {"gelu", 0, kAny, Gelu},
-    {"conv2d", 5, kChannels, Conv2d,
+    {"conv2d", 5, kPlanes, Conv2d,
      kMultiplies | kIsOverwritable | kLastMayBeZero},
-    {"conv2d_no_bias", 5, kChannels, Conv2dNoBias,
+    {"conv2d_no_bias", 5, kPlanes, Conv2dNoBias,
      kIsOverwritable | kLastMayBeZero},
-    {"batch_norm2d", 1, kChannels, BatchNorm2d, kIsOverwritable},
+    {"batch_norm2d", 1, kPlanes, BatchNorm2d, kIsOverwritable},
     {"max_pool2d", 3, kImage, MaxPool2d, kLastMayBeZero},
     {"adaptive_avg_pool2d", 1, kImage, AdaptiveAvgPool2d},
     {"dropout", 0, kAny, Dropout},
     {"layer_norm", 1, kWide, LayerNorm},
-    {"patch_embedding", 3, kChannels, PatchEmbedding, kMultiplies},
+    {"patch_embedding", 3, kPlanes, PatchEmbedding, kMultiplies},
     {"class_token", 1, kTokens, ClassToken, kIsTable},
     {"position_embedding", 2, kRows, PositionEmbedding, kIsTable},
     {"attention", 3, kTokens, Attention, kMultiplies | kHasLinearMaps},
     {"multihead_attention", 3, kTokens, Attention, kHasLinearMaps},
     {"residual_begin", 0, kAny, ResidualBegin},
-    {"residual_project", 3, kChannels, ResidualProject},
+    {"residual_project", 3, kPlanes, ResidualProject},
     {"residual_end", 0, kAny, Elementwise, kIsOverwritable},
     {"take_token", 1, kVectors, TakeToken, kLastMayBeZero},
     {"tanh", 0, kAny, Gelu},
