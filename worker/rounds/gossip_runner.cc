@@ -78,7 +78,8 @@ class GossipRunner final : public MemberRunner {
       PACELINE_ASSIGN_OR_RETURN(verdict_, Update(faults));
     }
     applied_ = turn.step + 1;
-    // Where the run ends before the mean, the step is in the state all the same.
+    // Where the run ends before the mean, the step is in the state all the
+    // same.
     parts_.on_state(applied_, std::nullopt);
     const ScopedPart part(parts_.time, TimePart::kAggregate);
     return Offer(faults);

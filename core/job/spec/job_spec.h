@@ -125,8 +125,8 @@ class SpecProblems {
 // layer's boundary are float32 in both.
 enum class Precision : uint8_t { kF32 = 0, kBf16 = 1 };
 
-// Of "fp32" or "bf16", as job files write it.  A word that is none counts as
-// fp32: CheckJobSpec has refused it.
+// name: "fp32" or "bf16", as job files write it.  Another word counts as fp32:
+// CheckJobSpec has refused it.
 inline Precision PrecisionOf(absl::string_view name) {
   return name == "bf16" ? Precision::kBf16 : Precision::kF32;
 }

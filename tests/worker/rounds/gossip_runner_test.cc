@@ -95,9 +95,9 @@ TEST(GossipRunner, AStepIsInTheStateBeforeTheMeanAndIsDepositedAfterIt) {
   TrainingGroup group(GossipJob(2), {1, 1});
   group.Train();
 
-  EXPECT_THAT(
-      group.trainer(0).seen().states,
-      ElementsAre(Pair(1, false), Pair(1, true), Pair(2, false), Pair(2, true)));
+  EXPECT_THAT(group.trainer(0).seen().states,
+              ElementsAre(Pair(1, false), Pair(1, true), Pair(2, false),
+                          Pair(2, true)));
 }
 
 TEST(GossipRunner, OneMemberAloneTrainsAsInAnyMode) {
