@@ -91,17 +91,17 @@ absl::StatusOr<std::vector<LayerRange>> CutAt(int layers,
   return ranges;
 }
 
-absl::StatusOr<Cut> ChooseCut(const PipelineSpec& pipeline,
-                              const ModelDescription& model) {
+absl::StatusOr<StageCut> ChooseCut(const PipelineSpec& pipeline,
+                                   const ModelDescription& model) {
   const int layers = static_cast<int>(model.layers.size());
   if (!pipeline.cuts.empty()) {
     PACELINE_ASSIGN_OR_RETURN(std::vector<LayerRange> stages,
                               CutAt(layers, pipeline.cuts));
-    return Cut{std::move(stages), "cuts"};
+    return StageCut{std::move(stages), "cuts"};
   }
   PACELINE_ASSIGN_OR_RETURN(std::vector<LayerRange> stages,
                             CutEqually(layers, std::max(1, pipeline.stages)));
-  return Cut{std::move(stages), "equal"};
+  return StageCut{std::move(stages), "equal"};
 }
 
 absl::StatusOr<Dealing> DealStages(const DealingRequest& request) {

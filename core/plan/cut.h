@@ -17,7 +17,7 @@
 
 namespace paceline {
 
-struct Cut {
+struct StageCut {
   std::vector<LayerRange> stages;  // together the whole chain, none empty
   std::string why;                 // the rule: "equal" or "cuts"
 };
@@ -25,8 +25,8 @@ struct Cut {
 // Returns pipeline.cuts when given, else equal layer counts; pipeline.stages 0
 // counts as 1.
 // Errors: InvalidArgument  as CutAt and CutEqually.
-absl::StatusOr<Cut> ChooseCut(const PipelineSpec& pipeline,
-                              const ModelDescription& model);
+absl::StatusOr<StageCut> ChooseCut(const PipelineSpec& pipeline,
+                                   const ModelDescription& model);
 
 // --- stages dealt out in turn (interleaved-1f1b) ----------------------------
 

@@ -149,7 +149,7 @@ std::string Explain(const Layout& layout, const ModelDescription& model,
 }
 
 // Deals stages out in the order of the workers.
-Layout InOrder(Cut cut, const std::vector<PlannerWorker>& workers) {
+Layout InOrder(StageCut cut, const std::vector<PlannerWorker>& workers) {
   Layout layout;
   layout.worker_of = SpreadStages(static_cast<int>(cut.stages.size()),
                                   static_cast<int>(workers.size()));
@@ -197,7 +197,7 @@ absl::StatusOr<Layout> ByName(const JobSpec& spec,
                               const std::vector<PlannerWorker>& workers,
                               const Measurements* measurements) {
   const std::vector<std::string>& names = spec.pipeline.workers;
-  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(spec.pipeline, model));
+  PACELINE_ASSIGN_OR_RETURN(StageCut cut, ChooseCut(spec.pipeline, model));
   Layout layout;
   layout.shares = spec.pipeline.shares;
   for (size_t stage = 0; stage < cut.stages.size(); ++stage) {
@@ -284,7 +284,7 @@ absl::StatusOr<Layout> Deal(const JobSpec& spec, const ModelDescription& model,
                             const Measurements* measurements) {
   const PipelineSpec& pipeline = spec.pipeline;
   const int layers = static_cast<int>(model.layers.size());
-  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
+  PACELINE_ASSIGN_OR_RETURN(StageCut cut, ChooseCut(pipeline, model));
   const bool choose = pipeline.stages == 0 && pipeline.cuts.empty();
   PACELINE_ASSIGN_OR_RETURN(
       const Dealing dealing,
@@ -431,7 +431,7 @@ absl::StatusOr<Layout> LayOut(const JobSpec& spec,
        (pipeline.cuts.empty() && !few && pipeline.stages <= layers))) {
     return SolveOnFastest(spec, model, workers, *measurements);
   }
-  PACELINE_ASSIGN_OR_RETURN(Cut cut, ChooseCut(pipeline, model));
+  PACELINE_ASSIGN_OR_RETURN(StageCut cut, ChooseCut(pipeline, model));
   return InOrder(std::move(cut), workers);
 }
 
