@@ -50,11 +50,6 @@ MAY_NAME_TIME_OF_DAY_IN_PYTHON = (
     "tests/nightly/scale/strangers.py", "tests/lint/")
 
 
-def without_comments(line):
-    """Good enough for rules on words: cuts `//` and drops string literals."""
-    return re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0]
-
-
 def check_header(tree):
     """`#pragma once` in each header; a .cc includes its own header first."""
     for path in tree.sources():
@@ -108,7 +103,7 @@ def found(tree, path, pattern):
     """Yields (line number, what matches) in what is no comment."""
     for number, line in enumerate(tree.lines(path), 1):
         code = (line.split("#")[0] if path.endswith(".py") else
-                without_comments(line))
+                re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0])
         if match := pattern.search(code):
             yield number, match[0]
 

@@ -39,13 +39,10 @@ def concerns(tree, path):
 
 def files_of(tree, path):
     """The files of ours in what is compiled: one, or those of a batch."""
-    root = tree.root.resolve()
-    paths = [path]
-    if path.parent.name == "Unity" and path.exists():
-        paths = map(Path, re.findall(r'#include "(/.*)"',
-                                     path.read_text(encoding="utf-8")))
-    names = [each.relative_to(root).as_posix() for each in paths
-             if each.is_relative_to(root)]
+    is_batch = path.parent.name == "Unity"
+    text = path.read_text("utf-8") if is_batch else f'#include "{path}"'
+    names = re.findall(f'#include "{re.escape(str(tree.root.resolve()))}/(.*)"',
+                       text)
     return [name for name in names if name in tree.files]
 
 
@@ -92,7 +89,7 @@ def check(tree, build):
             names += locked
             # A batch is read at once, but for one with LibTorch in it.
             paths += ([path] if known == files else
-                      [tree.root.resolve() / name for name in locked])
+                      [tree.root / name for name in locked])
             flags |= dict.fromkeys(flags_of(entry["command"]))
     # All files share the flags, so that they can share the parsed headers.
     with TemporaryDirectory() as folder, ThreadPoolExecutor(JOBS) as pool:

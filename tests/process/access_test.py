@@ -5,7 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
-from mesh_case import ENDLESS, REFUSED, ROOT, DaemonsCase, Settings
+from mesh_case import ENDLESS, REFUSED, ROOT, DaemonsCase
 from mesh import tensors_of
 
 SCRIPTS = ROOT / "tests" / "data" / "script"
@@ -134,8 +134,7 @@ class Scripts(AccessCase):
     light = False
 
     def test_a_worker_may_forbid_them(self):
-        if not Settings.torch:
-            self.skipTest("wants LibTorch")
+        self.needs_torch()
         shutil.copy(SCRIPTS / "scripted.pt", self.data)
         job = ("model: {name: script, file: " f"{self.data / 'scripted.pt'}}}\n"
                "data: {name: synthetic, shape: [2, 4, 4], classes: 3,\n"

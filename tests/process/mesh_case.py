@@ -156,6 +156,10 @@ class ProcessCase(unittest.TestCase):
         self.addCleanup(stop)
         return process
 
+    def needs_torch(self):
+        if not Settings.torch:
+            self.skipTest("wants LibTorch")
+
     def has(self, text, *parts):
         for part in parts:
             self.assertIn(part, text)

@@ -5,15 +5,7 @@ import os
 import signal
 import time
 
-from mesh_case import ROOT, MeshCase, ProcessCase, Settings, program, run
-
-
-def needs_torch(test):
-    def run_or_skip(self):
-        if not Settings.torch:
-            self.skipTest("scripts need LibTorch")
-        test(self)
-    return run_or_skip
+from mesh_case import ROOT, MeshCase, ProcessCase, program, run
 
 
 def script_job(name):
@@ -42,14 +34,14 @@ class Models(MeshCase):
                              job)
         return jobs[0]
 
-    @needs_torch
     def test_a_script_trains_with_the_same_bytes_on_any_number_of_stages(self):
+        self.needs_torch()
         one = self.same_bytes_on(script_job("scripted.pt"), 1, 4)
 
         self.assertIsNotNone(one["test_accuracy"])
 
-    @needs_torch
     def test_a_script_infers_with_the_weights_that_it_was_trained_to(self):
+        self.needs_torch()
         file = script_job("scripted.pt")
         trained = self.submit(file)
         weights = self.export()
@@ -64,8 +56,8 @@ class Models(MeshCase):
         self.assertEqual(one["weights_sha256"], four["weights_sha256"])
         self.assertNotEqual(one["weights_sha256"], untrained["weights_sha256"])
 
-    @needs_torch
     def test_a_script_that_cannot_be_used_is_a_usage_error_that_says_why(self):
+        self.needs_torch()
         for name, why in (("traced.pt", "it was traced"),
                           ("nowhere.pt", "nowhere.pt: No such file or "
                            "directory on w1")):
@@ -154,8 +146,8 @@ pipeline: {stages: 2}
 
 
 class EndlessScript(MeshCase):
-    @needs_torch
     def test_without_an_end_costs_neither_the_timeout_nor_the_worker(self):
+        self.needs_torch()
         self.start(1)
         stuck = self.pid_of_worker("w1")
 

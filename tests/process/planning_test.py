@@ -4,7 +4,7 @@ that was predicted, in each precision."""
 import json
 import os
 
-from mesh_case import MeshCase, Settings, free_port
+from mesh_case import MeshCase, free_port
 
 JOB = """
 name: planned
@@ -172,9 +172,7 @@ class Memory(MeshCase):
         return job
 
     def test_peak_of_every_worker_is_about_what_the_planner_predicted(self):
-        if not Settings.torch:
-            self.skipTest("the engine without LibTorch computes nothing once "
-                          "more")
+        self.needs_torch()
         self.start(2)
         for text in (LENET, VIT):
             none = self.submit_within_a_factor(text, "none")

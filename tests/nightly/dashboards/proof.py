@@ -81,7 +81,9 @@ class Panel:
             if not found:
                 self.empty.append(expression)
             for labels, points in found:
-                self.lines.append((name_of(legend, labels), points))
+                name = re.sub(r"\{\{(\w+)\}\}",
+                              lambda m, of=labels: of.get(m[1], ""), legend)
+                self.lines.append((name, points))
 
     def verdict(self):
         """(whether it is as it should be, in words)"""
@@ -101,11 +103,6 @@ def filled_in(expression):
     """As Grafana does it, for a scrape a second."""
     return (expression.replace("$__rate_interval", "5s")
             .replace("$job", ".*").replace("$worker", ".*"))
-
-
-def name_of(legend, labels):
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""),
-                  legend)
 
 
 def dashboards():
