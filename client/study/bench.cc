@@ -213,7 +213,7 @@ constexpr char kMicroBatches[] = "use --micro-batches";
 constexpr char kSteps[] = "use --steps";
 constexpr char kForward[] = "nothing is trained: use 'bench train'";
 constexpr char kTraining[] = "nothing is inferred: use 'bench infer'";
-constexpr char kKind[] = "use 'bench infer' or 'bench train'";
+constexpr char kBenchKind[] = "use 'bench infer' or 'bench train'";
 constexpr char kModel[] = "use --model";
 constexpr char kName[] = "jobs are called by their case";
 constexpr char kPolicy[] = "use --policy";
@@ -221,7 +221,7 @@ constexpr char kPlaced[] = "use --policy, which cuts and places";
 
 // The first that fits counts.
 constexpr DecidedKey kDecided[] = {
-    {"kind", kKind, kKind},
+    {"kind", kBenchKind, kBenchKind},
     {"name", kName, kName},
     {"model.name", kModel, kModel},
     {"pipeline.stages", "use --stages", "use --stages"},

@@ -25,7 +25,7 @@ constexpr size_t kMostRates = 4096;
 // The newest steps, which may still get records; older ones are closed.
 constexpr size_t kMostCounted = 4096;
 // The runs of skipped steps in a job that get their own events.
-constexpr int kMostSkipRuns = 100;
+constexpr int kMostSkipEvents = 100;
 
 // Bounds a worker's count or time, so that sums of kMostRates of them, and
 // differences, do not overflow.
@@ -98,16 +98,16 @@ void CountStep(MeshState& mesh, JobEntry& job, const v1::StepRecord& step,
   if (step.skipped()) {
     if (record.job.skipping_since() > 0) return;
     record.job.set_skipping_since(step.step());
-    if (++job.progress.skip_runs > kMostSkipRuns) return;
+    if (++job.progress.skip_runs > kMostSkipEvents) return;
     mesh.AddEvent(job, moment, "skipping", "steps are skipped from step ",
                   step.step(), " on: ", SkipReason(step),
-                  job.progress.skip_runs == kMostSkipRuns
+                  job.progress.skip_runs == kMostSkipEvents
                       ? "; later ones are only counted"
                       : "");
   } else if (record.job.skipping_since() > 0) {
     const int64_t skipped = step.step() - record.job.skipping_since();
     record.job.set_skipping_since(0);
-    if (job.progress.skip_runs > kMostSkipRuns) return;
+    if (job.progress.skip_runs > kMostSkipEvents) return;
     mesh.AddEvent(job, moment, "applying", "steps apply again from step ",
                   step.step(), " on, after ", skipped,
                   skipped == 1 ? " that was skipped" : " that were skipped");
