@@ -6,13 +6,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# One compilation with LibTorch takes up to 1.5 GB: a board with many cores
+# A batch of files takes the compiler up to 1.75 GB: a board with many cores
 # and little memory must not start one a core.
 jobs_that_fit() {
   local cores available_kib by_memory
   cores=$(nproc)
   available_kib=$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)
-  by_memory=$((available_kib / (1536 * 1024)))
+  by_memory=$((available_kib / (1792 * 1024)))
   local jobs=$((by_memory < cores ? by_memory : cores))
   echo $((jobs > 0 ? jobs : 1))
 }
