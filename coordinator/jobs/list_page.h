@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -37,9 +38,10 @@ class ListPage {
   }
 
   // Moves the elements that belong to this answer from the list, or from its
-  // next part, to a field of the answer.  Looks at no other.
-  template <typename List, typename Field>
-  void Add(List&& list, Field& answer) {
+  // next part, to a field of the answer, as `make` makes them.  Looks at no
+  // other.
+  template <typename List, typename Field, typename Make = std::identity>
+  void Add(List&& list, Field& answer, const Make& make = {}) {
     for (auto next = list.begin(); next != list.end(); ++next) {
       if (skip_ > 0) {
         --skip_;
@@ -47,7 +49,7 @@ class ListPage {
       }
       is_full_ = left_ == 0 || bytes_ >= kAnswerBytes;
       if (is_full_) return;
-      *answer.Add() = std::move(*next);
+      *answer.Add() = make(std::move(*next));
       --left_;
       ++place_;
       if constexpr (requires { answer[0].ByteSizeLong(); }) {

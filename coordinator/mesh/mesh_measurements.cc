@@ -1,7 +1,6 @@
 #include "coordinator/mesh/mesh_measurements.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
@@ -206,14 +205,16 @@ absl::StatusOr<v1::ListMeasurementsResponse> PageOfMeasurements(
                             ListPage::Parse(request.page_token()));
   v1::ListMeasurementsResponse view;
   ListPage page(skip, request.page_size(), kMostMeasurements);
-  const auto is_asked_for = [&request](const auto& each) {
-    return request.model().empty() || each.first.model == request.model();
-  };
-  const auto to_proto = std::views::transform(
-      [](const auto& each) { return ToProto(each.second); });
-  page.Add(mesh.measured.profiles | std::views::filter(is_asked_for) | to_proto,
-           *view.mutable_profiles());
-  page.Add(mesh.measured.links | to_proto, *view.mutable_links());
+  std::vector<const DeviceProfile*> profiles;
+  for (const auto& [key, profile] : mesh.measured.profiles) {
+    if (request.model().empty() || key.model == request.model()) {
+      profiles.push_back(&profile);
+    }
+  }
+  page.Add(profiles, *view.mutable_profiles(),
+           [](const DeviceProfile* each) { return ToProto(*each); });
+  page.Add(mesh.measured.links, *view.mutable_links(),
+           [](const auto& each) { return ToProto(each.second); });
   view.set_next_page_token(page.next());
   return view;
 }
