@@ -1,6 +1,7 @@
 #include "coordinator/mesh/mesh_measurements.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
