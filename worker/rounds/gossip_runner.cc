@@ -78,8 +78,7 @@ class GossipRunner final : public MemberRunner {
       PACELINE_ASSIGN_OR_RETURN(verdict_, Update(faults));
     }
     applied_ = turn.step + 1;
-    // Where the run ends before the mean, the step is in the state all the
-    // same.
+    // A run that ends before the mean has this step in its state.
     parts_.on_state(applied_, std::nullopt);
     const ScopedPart part(parts_.time, TimePart::kAggregate);
     return Offer(faults);

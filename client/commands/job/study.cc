@@ -493,7 +493,7 @@ void NoteWinner(const ReadyStudy& ready, Console& console) {
                Counted(job.spec.train.steps, "step"));
 }
 
-// How much CPU a quota leaves each worker, by its newest profile.
+// How much CPU a quota leaves each worker, by the first of its profiles.
 absl::StatusOr<CpuShares> MeasuredShares(ControlClient& client) {
   PACELINE_ASSIGN_OR_RETURN(const Measurements known,
                             client.ListMeasurements(""));
