@@ -79,8 +79,8 @@ Outcome RunOverNetwork(const CommandRow& row, Call call) {
   if (!used.ok() && row.needs != Needs::kDoctor) return used;
   if (logs_in || row.needs == Needs::kTrust) return row.run(call);
   SignalPauser pauser;
-  GrpcControlClient client(coordinator);
-  const CommandContext mesh = {.client = client,
+  const auto client = MakeControlClient(coordinator);
+  const CommandContext mesh = {.client = *client,
                                .console = call.console,
                                .clock = call.clock,
                                .pauser = pauser,
@@ -103,13 +103,8 @@ ExitCode Run(const ClientOptions& options) {
       .read_weights = SummarizeSafetensors,
       .read_tensors = ReadAllTensors,
       .connect =
-          [](const std::string& address) {
-            return std::make_unique<GrpcControlClient>(address);
-          },
-      .open_trust =
-          [](const std::string& coordinator, const std::string& folder) {
-            return std::make_unique<GrpcTrustClient>(coordinator, folder);
-          },
+          [](const std::string& address) { return MakeControlClient(address); },
+      .open_trust = MakeTrustClient,
       .request_id = RandomId()};
   Console console(std::cout, std::cerr, settings->output, DetectTraits());
   const SystemClock clock;

@@ -13,10 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/job/job.h"
 #include "core/rpc/channel.h"
+#include "core/rpc/tls.h"
 #include "gmock/gmock.h"
 #include "grpc/support/log.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "paceline/v1/control.grpc.pb.h"
 #include "tests/client/fakes.h"
 
 namespace paceline {
@@ -154,8 +156,7 @@ class Over : public testing::Test {
  protected:
   Over() {
     server_ = StartServer({.listen = "127.0.0.1:0"}, {&service_}).value();
-    client_ = std::make_unique<GrpcControlClient>(
-        absl::StrCat("127.0.0.1:", server_.port));
+    client_ = MakeControlClient(absl::StrCat("127.0.0.1:", server_.port));
   }
   CommandContext Context() {
     return {*client_, bed_.console, bed_.clock, bed_.pauser};
@@ -163,7 +164,7 @@ class Over : public testing::Test {
 
   Service service_;
   BoundServer server_;
-  std::unique_ptr<GrpcControlClient> client_;
+  std::unique_ptr<ControlClient> client_;
   CommandBed bed_{OutputFormat::kJson};
 };
 
@@ -281,10 +282,11 @@ TEST_F(OverGrpc, AnExportGoesOnAfterACallThatBroke) {
 // It once waited for ever, whatever had become of the job.
 TEST_F(OverGrpc, AnExportThatBringsNothingEnds) {
   service_.is_silent = true;
-  GrpcControlClient::Deadlines deadlines;
+  ControlDeadlines deadlines;
   deadlines.export_weights = absl::Milliseconds(50);
   deadlines.silences = 4;
-  GrpcControlClient client(absl::StrCat("127.0.0.1:", server_.port), deadlines);
+  const auto client =
+      MakeControlClient(absl::StrCat("127.0.0.1:", server_.port), deadlines);
   for (const auto& [state, calls] :
        {std::pair(v1::JOB_STATE_RUNNING, 4), {v1::JOB_STATE_FAILED, 2}}) {
     service_.state = state;
@@ -292,8 +294,8 @@ TEST_F(OverGrpc, AnExportThatBringsNothingEnds) {
 
     const absl::Status status =
         client
-            .ExportWeights(7,
-                           [](absl::string_view) { return absl::OkStatus(); })
+            ->ExportWeights(7,
+                            [](absl::string_view) { return absl::OkStatus(); })
             .status();
 
     EXPECT_EQ(ExitCodeFor(status), kExitTimedOut) << status;
@@ -325,9 +327,9 @@ TEST_F(OverGrpc, ACallThatAStoppingCoordinatorCancelsIsUnreachable) {
 
 TEST(GrpcControlClient, ARefusedConnectionSaysWhatToDo) {
   const Port port(/*listening=*/false);
-  GrpcControlClient client(port.address());
+  const auto client = MakeControlClient(port.address());
 
-  const absl::Status status = client.ListWorkers().status();
+  const absl::Status status = client->ListWorkers().status();
 
   EXPECT_EQ(ExitCodeFor(status), kExitUnreachable);
   EXPECT_THAT(status.message(),
@@ -369,8 +371,9 @@ TEST(GrpcControlClient, AWebServerIsNoCoordinatorOfAnotherVersion) {
     const WebServer server(
         absl::StrCat("HTTP/1.1 ", status, "\r\nContent-Length: 0\r\n\r\n"));
     CommandBed bed(OutputFormat::kJson);
-    GrpcControlClient client(server.address());
-    const CommandContext context = {client, bed.console, bed.clock, bed.pauser};
+    const auto client = MakeControlClient(server.address());
+    const CommandContext context = {*client, bed.console, bed.clock,
+                                    bed.pauser};
 
     EXPECT_EQ(bed.Code(ListNodesCommand(context, false)), kExitUnreachable)
         << status;
@@ -387,10 +390,10 @@ TEST(Submit, EndsWithinFiveSecondsWhenTheCoordinatorIsDown) {
   for (const bool listening : {false, true}) {
     const Port port(listening);
     CommandBed bed(OutputFormat::kJson);
-    GrpcControlClient client(port.address());
+    const auto client = MakeControlClient(port.address());
     const SystemClock clock;
     SignalPauser pauser;
-    const CommandContext context = {client, bed.console, clock, pauser};
+    const CommandContext context = {*client, bed.console, clock, pauser};
     const Instant begin = clock.Now();
 
     EXPECT_EQ(bed.Code(SubmitCommand(context, {})), kExitUnreachable);
