@@ -237,6 +237,24 @@ TEST_F(PiecesTest, FollowsAgainAfterABreakAndWhomeverTheOrderNames) {
   EXPECT_EQ(store_.Find(kJob, {{kCut.attempt, 60}, 0}), nullptr);
 }
 
+// In gossip two processes' states of a step differ.
+TEST_F(PiecesTest, MixesNoTwoProcessesThatItFollowsOneAfterTheOther) {
+  Holder a(1);
+  Holder b(2);
+  client_.Follow({Follows(a, 0, 2)});
+  a.Hold(0, 2);
+  ASSERT_TRUE(Await({kCut, 0}) && Await({kCut, 1}));
+  a.Hold(0, 1, {kCut.attempt, 50});
+  ASSERT_TRUE(Await({{kCut.attempt, 50}, 0}));
+
+  client_.Follow({Follows(b, 0, 2)});
+  b.Hold(1, 2, {kCut.attempt, 50});
+  ASSERT_TRUE(Await({{kCut.attempt, 50}, 1}));
+
+  EXPECT_EQ(store_.Find(kJob, {{kCut.attempt, 50}, 0}), nullptr);
+  EXPECT_NE(store_.Find(kJob, {kCut, 0}), nullptr) << "it is whole";
+}
+
 TEST_F(PiecesTest, GoesOnFollowingWhenThereIsNoRoom) {
   PieceStore small(/*most_bytes=*/10);
   PieceClient client(small);

@@ -154,11 +154,35 @@ PieceStore::Stats PieceStore::stats() const {
   return stats;
 }
 
+void PieceStore::DropUnfinished(JobId job, int64_t attempt,
+                                const LayerRange& layers) {
+  {
+    absl::MutexLock lock(&mutex_);
+    std::map<Cut, int> held;  // layers
+    const auto is_meant = [&](const Piece& piece) {
+      return piece.cut.attempt == attempt && Contains({layers}, piece.layer);
+    };
+    for (const auto& [piece, bytes] : jobs_[job].pieces) {
+      if (is_meant(piece)) ++held[piece.cut];
+    }
+    DropLocked(jobs_[job], [&](const Piece& piece) {
+      return is_meant(piece) && held[piece.cut] < layers.last - layers.first;
+    });
+  }
+  Tell();
+}
+
 void PieceStore::PruneLocked(Job& job) {
+  DropLocked(job,
+             [&job](const Piece& piece) { return MayDrop(piece, job.keep); });
+}
+
+void PieceStore::DropLocked(Job& job,
+                            absl::FunctionRef<bool(const Piece&)> may_go) {
   std::erase_if(
       job.pieces, [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         const auto& [piece, held] = entry;
-        if (!MayDrop(piece, job.keep)) return false;
+        if (!may_go(piece)) return false;
         const auto newest = job.newest.find(piece.layer);
         if (newest != job.newest.end() && newest->second.piece == held) {
           job.newest.erase(newest);

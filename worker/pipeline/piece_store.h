@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -82,6 +83,9 @@ class PieceStore {
   absl::Status Put(JobId job, PiecePtr piece);
   // The same for a piece of `bytes` that has begun to come.
   absl::Status Admit(JobId job, const Piece& piece, int64_t bytes);
+  // Drops the pieces of these layers that make no whole cut of the attempt: the
+  // rest would come from another process, whose state may differ.
+  void DropUnfinished(JobId job, int64_t attempt, const LayerRange& layers);
   // Counts like a refused piece for kDeclines: those of another worker cannot
   // be had.
   void Decline();
@@ -144,6 +148,8 @@ class PieceStore {
   absl::Status AdmitLocked(JobId job, const Piece& piece, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PruneLocked(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropLocked(Job& job, absl::FunctionRef<bool(const Piece&)> may_go)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell();
 
   const int64_t most_bytes_;

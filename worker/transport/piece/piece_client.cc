@@ -326,7 +326,12 @@ void PieceClient::Follow(const std::vector<FollowOrder>& orders) {
     }
   }
   for (const auto& call : ended) call->Cancel();
-  for (const auto& following : begun) Connect(following);
+  for (const auto& following : begun) {
+    // Another process may have been followed for these layers until now.
+    const FollowOrder& order = following->order;
+    store_.DropUnfinished(order.job, order.attempt, order.layers);
+    Connect(following);
+  }
 }
 
 void PieceClient::Connect(const std::shared_ptr<Following>& following) {
@@ -359,6 +364,10 @@ void PieceClient::Connect(const std::shared_ptr<Following>& following) {
 
 void PieceClient::OnFollowed(const std::shared_ptr<Following>& following,
                              PiecePtr piece) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (following->over) return;
+  }
   const absl::Status put = store_.Put(following->order.job, std::move(piece));
   if (!put.ok()) SayRefused(*following, put);
   absl::MutexLock lock(&mutex_);
