@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -68,17 +69,23 @@ class GossipRunner final : public MemberRunner {
     PACELINE_RETURN_IF_ERROR(BeginStep(faults, turn.step));
     batch_ = parts_.source.Training(turn.step);
     const std::vector<int> own = OwnMicroBatches(turn, batch_);
-    share_ = own.size();
     applied_ = turn.step;  // a joiner begins where the group is
-    verdict_ = {};
-    verdict_.step = turn.step;
+    StepVerdict verdict;
+    verdict.step = turn.step;
     if (!own.empty()) {
       PACELINE_RETURN_IF_ERROR(ComputeShare(own, faults));
       const ScopedPart part(parts_.time, TimePart::kOptimizer);
-      PACELINE_ASSIGN_OR_RETURN(verdict_, Update(faults));
+      PACELINE_ASSIGN_OR_RETURN(verdict, Update(faults));
     }
     applied_ = turn.step + 1;
-    // A run that ends before the mean has this step in its state.
+    // Estimated from this member's own micro-batches: others' are not known
+    // here.
+    const int64_t samples = losses_.samples;
+    const int64_t all =
+        own.empty() ? 0 : samples * batch_.micro_batches / std::ssize(own);
+    // A run that ends before the mean has this step in its state; where that is
+    // known, the record is too.
+    PACELINE_RETURN_IF_ERROR(Tell(verdict, batch_, samples, all));
     parts_.on_state(applied_, std::nullopt);
     const ScopedPart part(parts_.time, TimePart::kAggregate);
     return Offer(faults);
@@ -169,13 +176,6 @@ class GossipRunner final : public MemberRunner {
     }
     parts_.on_state(turn.step + 1, 0);
     if (offer_.has_value()) OfferState(*std::exchange(offer_, {}));
-    const int64_t own = losses_.samples;
-    // Estimated from this member's own micro-batches: others' are not known
-    // here.
-    const int64_t all =
-        share_ == 0 ? 0
-                    : own * batch_.micro_batches / static_cast<int64_t>(share_);
-    PACELINE_RETURN_IF_ERROR(Tell(verdict_, batch_, own, all));
     return Evaluate(turn.step + 1);
   }
 
@@ -201,8 +201,6 @@ class GossipRunner final : public MemberRunner {
   std::optional<RoundTurn> offer_;  // until it has met
   // The batch of the step that is open.
   BatchInfo batch_;
-  size_t share_ = 0;  // micro-batches
-  StepVerdict verdict_;
 };
 
 }  // namespace

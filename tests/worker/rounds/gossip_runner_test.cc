@@ -14,7 +14,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::testing::Pair;
 
 JobSpec GossipJob(int64_t steps) {
   JobSpec spec = TrainingJob(steps);
@@ -95,9 +94,10 @@ TEST(GossipRunner, AStepIsInTheStateBeforeTheMeanAndIsDepositedAfterIt) {
   TrainingGroup group(GossipJob(2), {1, 1});
   group.Train();
 
-  EXPECT_THAT(group.trainer(0).seen().states,
-              ElementsAre(Pair(1, false), Pair(1, true), Pair(2, false),
-                          Pair(2, true)));
+  EXPECT_THAT(
+      group.trainer(0).seen().states,
+      ElementsAre(std::tuple(1, false, true), std::tuple(1, true, true),
+                  std::tuple(2, false, true), std::tuple(2, true, true)));
 }
 
 TEST(GossipRunner, OneMemberAloneTrainsAsInAnyMode) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -200,7 +201,8 @@ class Trainer final : public RunObserver, public FaultActions {
         },
         [this](int64_t steps, std::optional<int64_t> compared) {
           const SteadyLock lock(&mutex_);
-          seen_.states.emplace_back(steps, compared.has_value());
+          seen_.states.emplace_back(steps, compared.has_value(),
+                                    seen_.steps.contains(steps));
           return false;
         },
         [this](int64_t steps) { return Offer(steps); },
@@ -272,8 +274,9 @@ class Trainer final : public RunObserver, public FaultActions {
     int64_t loss_samples = 0;  // of all steps
     // Steps that were applied when a step's data were first asked for.
     std::map<int64_t, int64_t> prepared;
-    // Steps of each state that was told, and whether it may be deposited.
-    std::vector<std::pair<int64_t, bool>> states;
+    // Steps of each state that was told, whether it may be deposited, and
+    // whether the last step's record came before.
+    std::vector<std::tuple<int64_t, bool, bool>> states;
   };
   Seen seen() const {
     const SteadyLock lock(&mutex_);
