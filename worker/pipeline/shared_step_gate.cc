@@ -23,13 +23,15 @@ class LocalGateClient final : public GateClient {
       wait.missing = reports.size();
     }
     for (const StepReport& report : reports) {
-      gate_->Report(report,
-                    [wait = wait_, round](absl::StatusOr<StepVerdict> verdict) {
-                      absl::MutexLock lock(&wait->mutex);
-                      if (round != wait->round || wait->missing == 0) return;
-                      wait->missing = verdict.ok() ? wait->missing - 1 : 0;
-                      wait->verdict = std::move(verdict);
-                    });
+      gate_->Report(report, [wait = wait_,
+                             round](absl::StatusOr<StepVerdict> verdict) {
+        absl::MutexLock lock(&wait->mutex);
+        if (round != wait->round || wait->missing == 0 || !wait->ended.ok()) {
+          return;
+        }
+        wait->missing = verdict.ok() ? wait->missing - 1 : 0;
+        wait->verdict = std::move(verdict);
+      });
     }
     absl::MutexLock lock(&wait.mutex);
     const auto over = [&wait]() ABSL_SHARED_LOCKS_REQUIRED(wait.mutex) {
