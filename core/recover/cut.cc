@@ -1,6 +1,7 @@
 #include "core/recover/cut.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/errors.h"
@@ -67,23 +68,24 @@ std::vector<std::vector<MemberId>> Holdings::HoldersOf(Cut cut) const {
 }
 
 std::map<Cut, int> Holdings::Copies(const std::set<MemberId>& without) const {
-  std::map<Cut, std::vector<std::set<MachineId>>> machines;  // [layers]
+  // By layer; a peer may name many cuts, of one layer each.
+  std::map<Cut, std::map<int, std::set<MachineId>>> machines;
   for (const auto& [process, held] : held_) {
     if (without.count(process) > 0) continue;
     for (const Piece& piece : held.pieces) {
       if (piece.layer < 0 || piece.layer >= layers_) continue;
       if (one_process_ && !HoldsAll(held, piece.cut)) continue;
-      auto& holders = machines[piece.cut];
-      holders.resize(layers_);
-      holders[piece.layer].insert(held.machine);
+      machines[piece.cut][piece.layer].insert(held.machine);
     }
   }
   std::map<Cut, int> copies;
   for (const auto& [cut, holders] : machines) {
+    if (std::ssize(holders) < layers_) continue;
     const auto rarest = std::min_element(
-        holders.begin(), holders.end(),
-        [](const auto& a, const auto& b) { return a.size() < b.size(); });
-    if (!rarest->empty()) copies[cut] = static_cast<int>(rarest->size());
+        holders.begin(), holders.end(), [](const auto& a, const auto& b) {
+          return a.second.size() < b.second.size();
+        });
+    copies[cut] = static_cast<int>(rarest->second.size());
   }
   return copies;
 }

@@ -68,6 +68,17 @@ TEST(Holdings, TwoWorkersOnOneMachineAreOneHolder) {
             (std::vector<MemberId>{Process(1), Process(2)}));
 }
 
+// A peer names many cuts, of one layer each: gigabytes, with a place for each
+// layer.
+TEST(Holdings, TakeNoMoreMemoryThanWasReported) {
+  Holdings holdings(/*layers=*/4096);
+  std::set<Piece> pieces;
+  for (int64_t step = 1; step <= 50'000; ++step) pieces.insert({{1, step}, 7});
+  holdings.Set(Process(1), {1}, pieces);
+
+  EXPECT_TRUE(holdings.Copies().empty());
+}
+
 TEST(Holdings, ACutIsCompleteWithinOneAttemptOnly) {
   Holdings holdings(2);
   holdings.Set(Process(1), {1}, PiecesOf({1, 10}, {0}));
