@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -193,7 +194,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<int64_t>* list_ = nullptr;  // the one that is read
   TensorPlace place_;
   std::vector<int64_t> offsets_;
-  std::unordered_set<std::string> names_, fields_;
+  std::unordered_set<std::string> names_;
+  std::set<std::string> fields_;  // cleared often, and may have been large
 };
 
 // Sorted places must lie end to end from 0 to data_bytes.
