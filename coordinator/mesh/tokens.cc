@@ -1,6 +1,7 @@
 #include "coordinator/mesh/tokens.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -77,9 +78,11 @@ void Tokens::FreeName(const std::string& name) {
 
 void Tokens::DropIf(
     absl::FunctionRef<bool(const v1::JoinToken& token)> is_over) {
-  for (const auto& [id, token] : std::map(tokens_)) {
-    if (is_over(token)) Drop(id);
+  std::vector<std::string> over;
+  for (const auto& [id, token] : tokens_) {
+    if (is_over(token)) over.push_back(id);
   }
+  for (const std::string& id : over) Drop(id);
 }
 
 absl::StatusOr<v1::JoinToken> Tokens::OnCreate(
