@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/job/job.h"
-#include "client/files/whole_file.h"
 #include "client/values/text.h"
 #include "core/base/errors.h"
 #include "core/job/job_model.h"
@@ -276,9 +275,12 @@ absl::Status WriteForm(const AdaptedJob& job, ExportForm form,
     metadata.erase("model.lora.alpha");
   } else {
     tensors = PeftTensors(job.model, tensors);
-    PACELINE_RETURN_IF_ERROR(WriteWholeFile(
-        std::filesystem::path(job.path).replace_filename(kAdapterConfig),
-        AdapterConfig(job)));
+    PACELINE_ASSIGN_OR_RETURN(
+        const auto config,
+        OpenExportTarget(
+            std::filesystem::path(job.path).replace_filename(kAdapterConfig)));
+    PACELINE_RETURN_IF_ERROR(config->Write(AdapterConfig(job)));
+    PACELINE_RETURN_IF_ERROR(config->Commit());
   }
   target.reset();  // drops the whole file
   PACELINE_ASSIGN_OR_RETURN(target, OpenExportTarget(job.path));
