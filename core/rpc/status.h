@@ -49,6 +49,7 @@ gpr_timespec DeadlineAfter(absl::Duration duration);
 class CallDeadline {
  public:
   CallDeadline(absl::Duration after, std::function<void()> expired);
+  CallDeadline(const CallDeadline&) = delete;
   // Waits for `expired` where that is running.  Not from within it.
   ~CallDeadline();
 

@@ -48,7 +48,7 @@ Placement PlacementOf(const std::vector<EstimateStage>& stages);
 // Simulates some steps of the job; the micro-batches of very long steps are
 // not all simulated but carried on at the rate of the last ones.
 //
-// Errors: InvalidArgument  as MakePlanInputs and Simulate
+// Errors: InvalidArgument  as Simulate
 absl::StatusOr<RunEstimate> EstimateRun(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<EstimateStage>& stages,

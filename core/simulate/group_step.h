@@ -70,8 +70,6 @@ struct MemberInput {
 // the gradient and the members' memory allow.  `shards` and `shards_why` say
 // what was chosen; where the job gives a number, `shards_why` is empty.
 // members: at least one, by id.
-//
-// Errors: InvalidArgument  as MakePlanInputs
 absl::StatusOr<RunEstimate> EstimateGroup(
     const JobSpec& spec, const ModelDescription& model,
     const std::vector<MemberInput>& members, const Measurements& measurements);
