@@ -133,13 +133,13 @@ def check_promtool(tree):
         if "runbook" not in rule.get("annotations", {}):
             yield Problem(path, 0, f"alert {name} has no annotation `runbook`: "
                           "say what to do")
-    with tempfile.TemporaryDirectory() as folder:
-        for path, title, expression in panels(tree):
-            rules = Path(folder) / "panel.yml"
-            rules.write_text(json.dumps({"groups": [{
-                "name": "panel",
-                "rules": [{"record": "x", "expr": plain(expression)}]}]}),
-                encoding="utf-8")
-            complaint = run(["promtool", "check", "rules", str(rules)])
-            if complaint:
-                yield Problem(path, 0, f"panel {title!r}: {complaint}")
+    places = list(panels(tree))
+    rules = [{"record": f"panel_{i}", "expr": plain(expression)}
+             for i, (_, _, expression) in enumerate(places)]
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        json.dump({"groups": [{"name": "panels", "rules": rules}]}, file)
+        file.flush()
+        complaint = run(["promtool", "check", "rules", file.name])
+    for i in sorted(set(map(int, re.findall(r"panel_(\d+)", complaint)))):
+        path, title, _ = places[i]
+        yield Problem(path, 0, f"panel {title!r}: {complaint}")

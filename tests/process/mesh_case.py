@@ -97,6 +97,14 @@ def run(*command, seconds=LONGEST_SECONDS, cwd=None, **environment):
                           timeout=seconds)
 
 
+def put_packages(folder):
+    """Debian packages of the programs: ctest has made them, or they are made."""
+    if made := os.environ.get("PACELINE_PACKAGES"):
+        return run("cp", "-r", f"{made}/.", folder)
+    return run(ROOT / "deploy" / "packages.sh", Settings.bin, folder,
+               DPKG_DEB_COMPRESSOR_TYPE="gzip", DPKG_DEB_COMPRESSOR_LEVEL="1")
+
+
 def get(address, path, host=None):
     """The body of http://ADDRESS/PATH, whatever the status, or of its `host`."""
     request = urllib.request.Request(f"http://{address}{path}",

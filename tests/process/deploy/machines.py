@@ -19,7 +19,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from mesh_case import ROOT, ClientCase, Settings, eventually, run
+from mesh_case import ClientCase, eventually, put_packages, run
 
 BOOT_SECONDS = 60
 WORLD = "PACELINE_TEST_WORLD"  # set in the namespaces: a number of its own
@@ -273,9 +273,7 @@ ip link set machines up
 
     def make_packages(self):
         """They appear in /shared of the machines."""
-        self.good(run(ROOT / "deploy" / "packages.sh", Settings.bin,
-                      self.packages, DPKG_DEB_COMPRESSOR_TYPE="gzip",
-                      DPKG_DEB_COMPRESSOR_LEVEL="1"))
+        self.good(put_packages(self.packages))
 
     def install(self):
         def install(machine):

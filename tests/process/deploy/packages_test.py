@@ -4,7 +4,7 @@ what dpkg does with them, on a copy of this system that nobody else sees."""
 import os
 import re
 
-from mesh_case import ROOT, ProcessCase, Settings, run
+from mesh_case import ProcessCase, put_packages, run
 
 # Below /usr or not: Debian 12 has units in /lib, Debian 13 in /usr/lib.
 FILES = {
@@ -117,13 +117,10 @@ def can_mount():
 class Packages(ProcessCase):
     def setUp(self):
         super().setUp()
-        self.good(run(ROOT / "deploy" / "packages.sh", Settings.bin,
-                      self.folder, DPKG_DEB_COMPRESSOR_TYPE="gzip",
-                      DPKG_DEB_COMPRESSOR_LEVEL="1"))
+        self.good(put_packages(self.folder))
         self.packages = {file.name.split("_")[0]: file
                          for file in self.folder.glob("*.deb")}
 
-    # To make the packages takes longest: once for both halves.
     def test_are_right_and_keep_what_is_a_persons_until_they_are_purged(self):
         self.check_files()
         self.good(run("lintian", "--fail-on", "error", *self.packages.values()))
