@@ -1,7 +1,5 @@
 #include "coordinator/options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -10,17 +8,12 @@
 #include <system_error>
 
 #include "core/base/version.h"
-#include "core/os/files.h"
+#include "core/os/daemon_process.h"
 
 namespace paceline {
 namespace {
 
 constexpr char kConfigFile[] = "/etc/paceline/coordinator.toml";
-
-std::string DefaultState() {
-  if (geteuid() == 0) return "/var/lib/paceline-coordinator";
-  return HomeFolder() + "/.local/state/paceline/coordinator";
-}
 
 // CLI::Range accepts NaN, since every comparison with it is false.
 std::string WhyNoNumber(const std::string& text) {
@@ -73,7 +66,7 @@ void AddFolders(CLI::App& app, CoordinatorOptions& options) {
 std::optional<CoordinatorOptions> ParseOptions(int argc, char** argv,
                                                int* exit_code) {
   CoordinatorOptions options;
-  options.state = DefaultState();
+  options.state = DefaultStateFolder("coordinator");
   double lease_seconds = absl::ToDoubleSeconds(options.lease);
   double life_hours = absl::ToDoubleHours(options.certificate_life);
   std::string log_level = "info";

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -27,12 +26,6 @@ std::string FirstLine(const char* path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-std::string DefaultState() {
-  if (const char* given = std::getenv("STATE_DIRECTORY")) return given;
-  if (geteuid() == 0) return "/var/lib/paceline-worker";
-  return HomeFolder() + "/.local/state/paceline/worker";
 }
 
 // /etc/machine-id; where there is none (a container, a bare root), one of our
@@ -116,7 +109,7 @@ void FillIn(WorkerOptions& options) {
 bool ParseWorkerOptions(int argc, char** argv, WorkerOptions* options,
                         int* exit_code) {
   options->name = HostName();
-  options->state = DefaultState();
+  options->state = DefaultStateFolder("worker");
   std::string level(LogLevelName(options->log_level));
 
   CLI::App app(

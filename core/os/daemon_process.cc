@@ -81,6 +81,12 @@ bool TakeSignal(const sigset_t& signals) {
   return sigtimedwait(&signals, nullptr, &no_time) > 0;
 }
 
+std::string DefaultStateFolder(const std::string& daemon) {
+  if (const char* given = std::getenv("STATE_DIRECTORY")) return given;
+  if (geteuid() == 0) return absl::StrCat("/var/lib/paceline-", daemon);
+  return absl::StrCat(HomeFolder(), "/.local/state/paceline/", daemon);
+}
+
 int DaemonExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

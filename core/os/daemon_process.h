@@ -59,6 +59,10 @@ inline constexpr char kExitCodesHelp[] =
     "Exit codes: 0 stopped, 78 wrong configuration (flag, variable or file),\n"
     "1 anything else, as a port in use";
 
+// Where a daemon ("worker") keeps its files, unless it is told: the folder that
+// systemd has made, else one below /var/lib for root, or in the home folder.
+std::string DefaultStateFolder(const std::string& daemon);
+
 // --- the configuration file ---
 //
 // Lines of KEY = VALUE, a part of TOML:

@@ -18,6 +18,16 @@ PROTO = "paceline/v1/job.proto"
 TYPES = {"INT32": "int32_t", "INT64": "int64_t", "DOUBLE": "double",
          "BOOL": "bool", "STRING": "std::string"}
 
+# Large functions, compiled once: job_spec.cc.
+SPECIAL = {"JobSpec": """
+  JobSpec();
+  JobSpec(const JobSpec& other);
+  JobSpec(JobSpec&& other) noexcept;
+  JobSpec& operator=(const JobSpec& other);
+  JobSpec& operator=(JobSpec&& other) noexcept;
+  ~JobSpec();
+"""}
+
 # path: "train.only"; place: of its value in the struct, "model.only".
 Key = collections.namedtuple("Key", "path place field options meaning")
 
@@ -124,7 +134,7 @@ def structs(messages, keys, name="JobSpec", section=""):
         holder, _, held = key.place.rpartition(".")
         if key.place != key.path and holder + "." == section:
             members += member(held, key.field)
-    return f"{text}struct {name} {{\n{members}}};\n\n"
+    return f"{text}struct {name} {{\n{members}{SPECIAL.get(name, '')}}};\n\n"
 
 
 def condition(text):

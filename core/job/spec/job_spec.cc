@@ -36,6 +36,13 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+JobSpec::JobSpec() = default;
+JobSpec::JobSpec(const JobSpec& other) = default;
+JobSpec::JobSpec(JobSpec&& other) noexcept = default;
+JobSpec& JobSpec::operator=(const JobSpec& other) = default;
+JobSpec& JobSpec::operator=(JobSpec&& other) noexcept = default;
+JobSpec::~JobSpec() = default;
+
 JobSpec WithoutAbsentReplicas(
     JobSpec spec, const std::function<bool(const std::string&)>& is_there) {
   PipelineSpec& pipeline = spec.pipeline;
