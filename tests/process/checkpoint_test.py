@@ -2,14 +2,15 @@
 
 import math
 
-from mesh_case import (ANY_PORT, ENDLESS, JOB, REFUSED, SMALL, DaemonsCase,
+from mesh_case import (ANY_PORT, ENDLESS, REFUSED, SMALL, DaemonsCase,
                        MeshCase, program)
 from mesh import tensors_of
 
-JOB = JOB.replace("train:\n  {", "train:\n  {checkpoint_every: 40, ")
+JOB = SMALL.replace("train:\n  {", "train:\n  {checkpoint_every: 40, ")
 
 
 class Checkpoints(MeshCase):
+    light = True
     shared = 3
 
     def test_a_job_goes_on_from_a_checkpoint_on_other_stages_to_the_same_bytes(self):
@@ -20,7 +21,7 @@ class Checkpoints(MeshCase):
         steps = f"train.steps={self.step() + 30}"
         expected = self.submit(JOB, "pipeline.stages=1", steps)
 
-        self.ended(self.resume(number, "model.name=mlp", "pipeline.stages=2"),
+        self.ended(self.resume(number, "model.name=lenet", "pipeline.stages=2"),
                    2, "the job's model has")
 
         self.good(self.resume(number, "pipeline.stages=2", steps))

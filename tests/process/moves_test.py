@@ -6,14 +6,15 @@ import os
 import re
 import signal
 
-from mesh_case import ENDLESS, JOB, MeshCase
+from mesh_case import ENDLESS, SMALL, MeshCase
 
 
 class Moves(MeshCase):
+    light = True
     shared = 3
 
     def test_a_drained_worker_hands_its_stage_over_and_may_be_ended(self):
-        number = self.begin(JOB)
+        number = self.begin(SMALL)
         replayed = self.replayed()
 
         said = self.client("node", "drain", "w2").stdout
@@ -22,7 +23,7 @@ class Moves(MeshCase):
         self.kill("w2")
 
         self.await_event("attempt 2 begins from step")
-        self.expect_undisturbed(JOB, "pipeline.stages=2")
+        self.expect_undisturbed(SMALL, "pipeline.stages=2")
         # Nobody missed it, and no step was run twice.
         self.assertEqual(self.job()["attempt"], 2, self.events())
         self.assertEqual(self.replayed(), replayed)
@@ -33,13 +34,13 @@ class Moves(MeshCase):
                                   [self.http])
 
     def test_a_worker_that_is_asked_to_end_hands_its_stage_over_first(self):
-        self.begin(JOB)
+        self.begin(SMALL)
 
         os.kill(self.pid_of_worker("w2"), signal.SIGTERM)
 
         self.await_event("attempt 2 begins from step")
         self.soon(lambda: "worker w2 is stopped" in self.log("coordinator"))
-        self.expect_undisturbed(JOB)
+        self.expect_undisturbed(SMALL)
         self.has(self.events(), "worker w2 gets no new work")
         self.assertNotIn("lost", self.events())
 
@@ -52,8 +53,8 @@ class Moves(MeshCase):
     def test_inference_goes_on_after_the_predictions_that_are_stored(self):
         infer = """
 kind: infer
-model: {name: lenet}
-data: {name: synthetic, test_samples: 12000}
+model: {name: mlp, hidden: [16, 16]}
+data: {name: synthetic, test_samples: 40000}
 infer: {micro_batch: 4}
 pipeline: {stages: 3}
 """
@@ -70,7 +71,7 @@ pipeline: {stages: 3}
         self.assertGreater(base, 0, events)
 
     def test_a_stream_goes_on_from_a_batch_end(self):
-        self.detach(JOB, "pipeline.schedule=pipedream", "pipeline.stages=2",
+        self.detach(SMALL, "pipeline.schedule=pipedream", "pipeline.stages=2",
                     ENDLESS)
         self.kill_after(40, stage=1)
         self.await_event("attempt 2 begins from step")

@@ -58,7 +58,7 @@ class Recovery(MeshCase):
         self.detach(f"""
 model: {{name: gpt, depth: 2, width: 16, heads: 2}}
 data: {{name: text, path: {text}, block: 16}}
-train: {{steps: 100000, batch: 8, micro_batch: 2,
+train: {{steps: 1000000, batch: 8, micro_batch: 2,
   learning_rate: {{base: 1.0e-6}}}}
 pipeline: {{stages: 3}}
 """)
