@@ -41,7 +41,6 @@ class MachineLife(MachinesCase):
     def test_machines_are_set_up_over_ssh_and_left_alone_the_second_time(self):
         self.boot(3)
         operator = self.machines.pop()
-        self.make_packages()
         shutil.copytree(ROOT / "deploy", self.packages / "deploy")
         operator.do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
                     "/root/key")
@@ -62,7 +61,6 @@ class MachineLife(MachinesCase):
 
     def test_services_come_back_after_a_reboot_and_go_with_a_purge(self):
         self.boot(2)
-        self.make_packages()
         self.install()
         self.start_coordinator()
         on_all(self.machines, self.join)

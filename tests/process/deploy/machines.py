@@ -270,10 +270,7 @@ ip link set machines up
                 machine.await_boot()
         except NoMachines as why_not:
             self.skipTest(str(why_not))
-
-    def make_packages(self):
-        """They appear in /shared of the machines."""
-        self.good(put_packages(self.packages))
+        self.good(put_packages(self.packages))  # /shared of the machines
 
     def install(self):
         def install(machine):

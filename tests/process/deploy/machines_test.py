@@ -27,7 +27,6 @@ print(error_of(lambda: open("/home/loot", "w")),
 class FourMachines(MachinesCase):
     def test_train_confined_and_outlive_a_worker_and_a_machine(self):
         self.boot(4)
-        self.make_packages()
         self.install()
         self.start_coordinator()
         on_all(self.machines, self.join)
