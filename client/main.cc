@@ -132,7 +132,7 @@ int Main(int argc, char** argv) {
   SilenceGrpcLog();
   ClientOptions options;
   int code = kExitOk;
-  if (argc > 1 && argv[1] == absl::string_view(kCompleteCommand)) {
+  if (argc > 1 && argv[1] == kCompleteCommand) {
     code = CompleteWords({argv + 2, argv + argc}, options);
   } else if (const auto stop = ParseClientOptions(argc, argv, &options);
              stop.has_value()) {

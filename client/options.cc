@@ -925,7 +925,7 @@ Completion CompleteCommandLine(const std::vector<std::string>& words,
                          options)) {
     completion.ask.clear();
   }
-  options->command = kCompleteCommand;
+  options->command = std::string(kCompleteCommand);
   options->output.reset();
   return completion;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/commands/job/job.h"
 #include "client/commands/mesh/mesh.h"
@@ -16,7 +17,7 @@ namespace paceline {
 // Completion of command lines.  A shell calls the hidden command `paceline
 // __complete WORDS...` with the words up to the one that is being typed, and
 // gets a line for each word that may stand there.
-inline constexpr char kCompleteCommand[] = "__complete";
+inline constexpr absl::string_view kCompleteCommand = "__complete";
 
 struct Offer {
   std::string word;

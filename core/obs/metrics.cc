@@ -191,7 +191,8 @@ void MetricsRegistry::RemoveSeries(
   DeclaredFamily& family = impl_->Find(name);
   std::map<LabelValues, void*> gone;
   for (const auto& [values, metric] : family.series) {
-    const absl::string_view first = values.empty() ? "" : values[0];
+    const auto first =
+        values.empty() ? absl::string_view() : absl::string_view(values[0]);
     if (!first_label || first == *first_label) gone[values] = metric;
   }
   for (const auto& [values, metric] : gone) family.series.erase(values);

@@ -307,7 +307,7 @@ TEST(Completion, PrintsALineForEachJobOrNode) {
   bed.client.workers = IdleWorkers({"w1", "w2", "x"});
   const auto complete = [&bed](const Completion& completion) {
     ClientOptions options;
-    options.command = kCompleteCommand;
+    options.command = std::string(kCompleteCommand);
     options.completion = completion;
     return bed.Code(RowOf(options).run(
         {options, {}, bed.console, bed.clock, {}, &bed.context}));
