@@ -146,7 +146,8 @@ class Configuration(DaemonsCase):
         file = self.folder / "daemon.toml"
         for daemon in self.daemons():
             file.write_text('log-level = "error"\n')
-            process, _ = self.supervised(daemon, "--config", file)
+            process, said = self.supervised(daemon, "--config", file)
+            said.close()  # nobody reads on: the daemon would wait for that
             self.assertEqual(process.errors.read_text(), "")
 
             file.write_text('log-level = "info"\n')
