@@ -68,7 +68,8 @@ std::vector<std::vector<MemberId>> Holdings::HoldersOf(Cut cut) const {
 }
 
 std::map<Cut, int> Holdings::Copies(const std::set<MemberId>& without) const {
-  // By layer; a peer may name many cuts, of one layer each.
+  // The inner map is by layer.  A peer may name many cuts of one layer each, so
+  // a cut has no place for layers that nobody named.
   std::map<Cut, std::map<int, std::set<MachineId>>> machines;
   for (const auto& [process, held] : held_) {
     if (without.count(process) > 0) continue;

@@ -195,7 +195,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   TensorPlace place_;
   std::vector<int64_t> offsets_;
   std::unordered_set<std::string> names_;
-  std::set<std::string> fields_;  // cleared often, and may have been large
+  std::set<std::string> fields_;  // a cleared hash set keeps its buckets
 };
 
 // Sorted places must lie end to end from 0 to data_bytes.

@@ -147,7 +147,7 @@ class Configuration(DaemonsCase):
         for daemon in self.daemons():
             file.write_text('log-level = "error"\n')
             process, said = self.supervised(daemon, "--config", file)
-            said.close()  # nobody reads on: the daemon would wait for that
+            said.close()  # a full socket would stop the daemon
             self.assertEqual(process.errors.read_text(), "")
 
             file.write_text('log-level = "info"\n')

@@ -83,8 +83,8 @@ class PieceStore {
   absl::Status Put(JobId job, PiecePtr piece);
   // The same for a piece of `bytes` that has begun to come.
   absl::Status Admit(JobId job, const Piece& piece, int64_t bytes);
-  // Drops the pieces of these layers that make no whole cut of the attempt: the
-  // rest would come from another process, whose state may differ.
+  // Drops the cuts of the attempt of which only some of these layers are here.
+  // The missing layers would come from another process, whose state may differ.
   void DropUnfinished(JobId job, int64_t attempt, const LayerRange& layers);
   // Counts like a refused piece for kDeclines: those of another worker cannot
   // be had.

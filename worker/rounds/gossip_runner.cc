@@ -83,8 +83,8 @@ class GossipRunner final : public MemberRunner {
     const int64_t samples = losses_.samples;
     const int64_t all =
         own.empty() ? 0 : samples * batch_.micro_batches / std::ssize(own);
-    // A run that ends before the mean has this step in its state; where that is
-    // known, the record is too.
+    // A run that ends before the mean deposits the state with this step.  The
+    // record is told first, so that no deposit lacks its record.
     PACELINE_RETURN_IF_ERROR(Tell(verdict, batch_, samples, all));
     parts_.on_state(applied_, std::nullopt);
     const ScopedPart part(parts_.time, TimePart::kAggregate);

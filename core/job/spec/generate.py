@@ -18,7 +18,7 @@ PROTO = "paceline/v1/job.proto"
 TYPES = {"INT32": "int32_t", "INT64": "int64_t", "DOUBLE": "double",
          "BOOL": "bool", "STRING": "std::string"}
 
-# Large functions, compiled once: job_spec.cc.
+# job_spec.cc defines these, since each caller would compile a copy.
 SPECIAL = {"JobSpec": """
   JobSpec();
   JobSpec(const JobSpec& other);

@@ -489,7 +489,7 @@ absl::Status FakeEngine::Apply(const StepVerdict& verdict) {
                 CopyOfSum(parameter.gradient), state);
   }
   ClearSums();
-  // Tests wait beside such a job, which would take all cores else.
+  // A test waits for something else meanwhile, and needs the cores for that.
   if (options_.train.steps >= kEndless) absl::SleepFor(kPaceOfEndless);
   if (!ring_.has_value()) return absl::OkStatus();
   staleness_ = ring_->newest() - gradient_version_;
