@@ -60,7 +60,7 @@ struct RoundResult {
   std::vector<ShardResult> shards;
   // Set in a final one: all members that the step counts are known to have had
   // the same state after so many steps.  Less than `step` where a hash was
-  // late.
+  // late.  0 in an Apply of a member whose state was not among them.
   int64_t compared_through = 0;
 
   bool is_void() const;

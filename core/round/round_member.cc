@@ -242,6 +242,9 @@ void RoundMember::On(const MemberId&, const Commit& commit, const Call& call) {
 
 void RoundMember::ApplyResult(RoundResult result, const Call& call) {
   PACELINE_CHECK(result.step == next_, "steps are applied in order");
+  // Those who compared their states did not wait for this member's hash where
+  // the step does not count it, or was committed in another view.
+  const bool is_compared = is_counted() && result.view == view_->id;
   progress_ = call.now;
   for (const ShardResult& shard : result.shards) deadline_.Add(shard.arrivals);
   ++next_;
@@ -257,6 +260,7 @@ void RoundMember::ApplyResult(RoundResult result, const Call& call) {
   if (static_cast<int>(recent_.size()) > options_.kept_results) {
     recent_.pop_front();
   }
+  if (!is_compared) result.compared_through = 0;
   call.actions.push_back(Apply{std::move(result)});
 }
 

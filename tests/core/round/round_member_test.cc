@@ -309,6 +309,17 @@ TEST_F(Server, ComparesStatesThatTheOtherTellsSomeStepsLater) {
   EXPECT_EQ(ComparedThrough(), 3);
 }
 
+TEST_F(Server, HasNoComparedStateInAStepOfAnotherView) {
+  RoundResult result{0, view_.id, {}, /*compared_through=*/5};
+  Hear(Committed{result}, At(0));
+  EXPECT_EQ(ComparedThrough(), 5);
+  result.step = 1;
+  result.view = {1, 0};
+  Hear(Committed{result}, At(1));
+  EXPECT_EQ(member_->next(), 2);
+  EXPECT_EQ(ComparedThrough(), 0);
+}
+
 TEST_F(Server, WaitsInProportionToWhatTheStepTook) {
   Round(At(0), absl::Milliseconds(1));
   EXPECT_EQ(member_->deadline(), RoundOptions().deadline.ceiling);

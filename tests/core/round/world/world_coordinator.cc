@@ -191,6 +191,8 @@ void World::OnJoiner(Process& process) {
     }
   }
   if (attempt != attempt_ || !is_led()) return;
+  // Nobody takes a joiner out that reaches no member.
+  if (calm()) HealCutsOf(process.id.worker);
   const View& view = *keeper_->view();
   if (process.member->state_hash() == 0) {
     if (view.members.empty()) return;
