@@ -596,7 +596,11 @@ bool World::Corrupt(Worker& worker) {
     return false;
   }
   const std::optional<View>& view = member.rounds->view();
-  if (!view.has_value() || view->members.size() < 2) return false;
+  // In a view on its way it may be alone, with nobody to compare states.
+  if (!view.has_value() || view->members.size() < 2 ||
+      view->id != kept_.view.id) {
+    return false;
+  }
   Trace(worker, " has a wrong state after ", worker.step, " steps");
   member.state.value = MixSeed({6, member.state.value});
   member.state.tainted = corrupted_ = true;
