@@ -110,7 +110,7 @@ TWO = "W=2 S=2 T=2 A=3 "
 
 RECOVER = {
     "two": (
-        Case("death-crash", TWO + "DEATHS=1 CRASHES=1 STOPS=0"),
+        Case("death", TWO + "DEATHS=1 CRASHES=0 STOPS=0"),
         Case("ends", TWO + "DEATHS=1 CRASHES=1 STOPS=1 REACH_THE_END",
              RECOVERY_ENDS),
     ),
@@ -125,6 +125,7 @@ RECOVER = {
              TWO + "DEATHS=0 CRASHES=0 STOPS=1 STOP_CLOSES_GATE", STUCK),
     ),
     "nightly": (
+        Case("death-crash", TWO + "DEATHS=1 CRASHES=1 STOPS=0"),
         Case("death-stop", TWO + "DEATHS=1 CRASHES=0 STOPS=1"),
         Case("crash-stop", TWO + "DEATHS=0 CRASHES=1 STOPS=1"),
         # 38 million states, 7.2 GB, a quarter of an hour.

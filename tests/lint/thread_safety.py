@@ -6,7 +6,6 @@ import shlex
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -78,31 +77,31 @@ def check(tree, build):
     if not database.exists():
         yield Problem(str(database), 0, "is missing: configure first")
         return
-    names, paths, flags = [], [], {}
+    batches, flags = [], {}
     for entry in json.loads(database.read_text(encoding="utf-8")):
-        path = Path(entry["file"])
-        files = files_of(tree, path)
-        known = [name for name in files if not has_torch(tree, name)]
-        locked = [name for name in known
-                  if PRODUCT.match(name) and concerns(tree, name)]
+        locked = [name for name in files_of(tree, Path(entry["file"]))
+                  if PRODUCT.match(name) and concerns(tree, name)
+                  and not has_torch(tree, name)]
         if locked:
-            names += locked
-            # A batch is read at once, but for one with LibTorch in it.
-            paths += ([path] if known == files else
-                      [tree.root / name for name in locked])
+            batches.append(locked)
             flags |= dict.fromkeys(flags_of(entry["command"]))
     # All files share the flags, so that they can share the parsed headers.
     with TemporaryDirectory() as folder, ThreadPoolExecutor(JOBS) as pool:
         header = Path(folder) / "headers.h"
         header.write_text("".join(f"#include <{name}>\n" for name in
-                                  library_headers(tree, names)))
+                                  library_headers(tree, sum(batches, []))))
         said = clang(flags, "-x", "c++-header", str(header), "-o",
                      f"{header}.pch")
         if said:
             yield Problem(str(database), 0, f"clang says:\n{said}")
             return
-        check_one = partial(clang, flags, "-fsyntax-only", "-include-pch",
-                            f"{header}.pch")
-        for path, said in zip(paths, pool.map(check_one, map(str, paths))):
+
+        def check_batch(batch):
+            file = Path(folder) / f"{batch[0].replace('/', '_')}.cc"
+            file.write_text("".join(f'#include "{tree.root.resolve()}/{name}"\n'
+                                    for name in batch))
+            return clang(flags, "-fsyntax-only", "-include-pch",
+                         f"{header}.pch", str(file))
+        for batch, said in zip(batches, pool.map(check_batch, batches)):
             if said:
-                yield Problem(str(path), 0, f"clang says:\n{said}")
+                yield Problem(batch[0], 0, f"clang says:\n{said}")

@@ -20,7 +20,7 @@ namespace {
 
 // Steps of a job that cannot end within a test: ENDLESS of mesh_case.py.
 constexpr int64_t kEndless = 1'000'000;
-constexpr absl::Duration kPaceOfEndless = absl::Milliseconds(10);
+constexpr absl::Duration kPaceOfEndless = absl::Milliseconds(25);
 
 Tensor Zeros(const Shape& shape, DType dtype = DType::kF32) {
   return Tensor::Zeros(dtype, shape);
