@@ -273,7 +273,7 @@ TEST_F(AgentGroupTest, FaultsOnPurposeWorkInALaterAttemptToo) {
 
 // A hung trainer is told by this where a round waits for all.
 TEST_F(AgentGroupTest, SaysWhetherItsComputeThreadIsAtWork) {
-  JobSpec spec = TrainingJob(kForEver);
+  JobSpec spec = TrainingJob(100);
   spec.aggregation.min_parts = 2;
   spec.faults = {{"w2", 1, "delay", 1, 3600}};
   GroupAgent first(network_, 1);
